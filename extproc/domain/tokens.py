@@ -1,0 +1,62 @@
+"""Tokens: foreseen (`Demand`), booked (`Estimate`) and seen (`Usage`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a request body asks for, before any limit of the pool is applied.
+
+    Attributes:
+        prompt_tokens: tokens the engine will see as input.
+        max_output_tokens: the client's limit for one answer, or None where it gave none.
+        answers: how many answers are generated side by side (`n`, `best_of`); 0 for endpoints that
+            generate nothing, such as embeddings.
+        is_exact: False where a part was extrapolated instead of counted.
+    """
+
+    prompt_tokens: int
+    max_output_tokens: int | None = None
+    answers: int = 1
+    is_exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Tokens a request is expected to hold in the engines' KV caches until it ends."""
+
+    prompt_tokens: int
+    output_tokens: int
+
+    @property
+    def reservation_tokens(self) -> int:
+        """Tokens to book; at least one, so that no request is free."""
+        return max(1, self.prompt_tokens + self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens a response really cost, as far as they were seen; None is unknown, not zero."""
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+def estimate(demand: Demand, *, default_output_tokens: int, context_tokens: int | None = None) -> Estimate:
+    """Return what to book for a demand.
+
+    The output budget is the client's limit, or `default_output_tokens` where it gave none, never more
+    than the model's context has left after the prompt; once for every answer.
+
+    Args:
+        demand: what the body asks for.
+        default_output_tokens: expected length of an answer whose limit is unknown.
+        context_tokens: the model's context length in tokens, or None when unknown.
+    """
+    budget = default_output_tokens if demand.max_output_tokens is None else demand.max_output_tokens
+    if context_tokens is not None:
+        budget = min(budget, max(0, context_tokens - demand.prompt_tokens))
+    return Estimate(demand.prompt_tokens, budget * demand.answers)
