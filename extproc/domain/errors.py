@@ -11,7 +11,7 @@ class ConfigError(ForebayError):
     """The configuration cannot be used; the message names file, field, value and what is allowed."""
 
 
-class BadRequest(ForebayError):  # noqa: N818 - named after the HTTP status it becomes
+class BadRequest(ForebayError):
     """A managed request's body cannot be understood.
 
     Attributes:
