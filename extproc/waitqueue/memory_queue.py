@@ -147,6 +147,9 @@ class MemoryQueue:
             return Standing.UNKNOWN
         if entry.attempt != holding.ticket.attempt:
             return Standing.TAKEN_OVER
+        if holding.is_granted and not entry.is_granted:
+            store.remove(entry, now_ms)
+            store.hold(entry, now_ms)
         if not entry.is_granted:
             entry.expires_ms = now_ms + lifetimes.heartbeat_ms
             return Standing.WAITING

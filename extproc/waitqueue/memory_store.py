@@ -37,11 +37,15 @@ class MemoryStore:
     Args:
         clock_ms: milliseconds, never backwards.
         lifetimes: as for `RedisQueue`.
+        capacity: what the pool may hold, or None before it is known.
+        sharers: stores that share the capacity without seeing each other; each grants its part of it, and at
+            least one request.
     """
 
     clock_ms: Callable[[], int]
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     capacity: Capacity | None = None
+    sharers: int = 1
     listeners: dict[str, GrantListener] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
     waiting: list[tuple[int, str]] = field(default_factory=list)
@@ -68,9 +72,9 @@ class MemoryStore:
             return False
         if self.held_requests == 0:
             return True
-        most_requests = math.inf if self.capacity.requests is None else self.capacity.requests
-        most_tokens = math.inf if self.capacity.tokens is None else self.capacity.tokens
-        return self.held_requests < most_requests and self.held_tokens + tokens <= most_tokens
+        most_requests = math.inf if self.capacity.requests is None else self.capacity.requests / self.sharers
+        most_tokens = math.inf if self.capacity.tokens is None else self.capacity.tokens / self.sharers
+        return self.held_requests + 1 <= most_requests and self.held_tokens + tokens <= most_tokens
 
     def queue(self, entry: Entry) -> None:
         """Put an entry in its place in the order."""

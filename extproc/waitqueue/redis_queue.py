@@ -192,7 +192,7 @@ class RedisQueue:
                 "lease_ms": self._lifetimes.lease_ms,
                 "heartbeat_ms": self._lifetimes.heartbeat_ms,
             },
-            *[word for h in holdings for word in (h.ticket.request.id, h.ticket.attempt)],
+            *[w for h in holdings for w in (h.ticket.request.id, h.ticket.attempt, int(h.is_granted))],
         )
         if self._capacity is not None and self._capacity_epoch != self._epoch:
             await self.set_capacity(self._capacity)

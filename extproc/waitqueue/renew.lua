@@ -6,9 +6,9 @@
   ARGV[3]  replica       who renews
   ARGV[4]  lease_ms      lifetime of a lease
   ARGV[5]  heartbeat_ms  lifetime of a waiter, and of a replica
-  ARGV[6...]             pairs of request id and attempt
+  ARGV[6...]             three for each holding: id, attempt, and 1 for a lease or 0 for a waiter
 
-  Returns {epoch, replicas alive, standing, waited_ms, standing, waited_ms, ...}, two for each pair;
+  Returns {epoch, replicas alive, standing, waited_ms, standing, waited_ms, ...}, two for each holding;
   standings as `Standing` in extproc/admission/ports.py.
 ]]
 -- @include keys
@@ -21,13 +21,16 @@ local replica, lease_ms, heartbeat_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARG
 
 redis.call('ZADD', replicas, now + heartbeat_ms, replica)
 redis.call('PEXPIRE', replicas, KEY_TTL_MS)
-save_totals()
 
 local reply = { total.epoch, redis.call('ZCOUNT', replicas, now, '+inf') }
-for i = 6, #ARGV, 2 do
+for i = 6, #ARGV, 3 do
   local id, attempt = ARGV[i], ARGV[i + 1]
   local r = read_record(id)
   local standing = UNKNOWN
+  if r and r.attempt == attempt and ARGV[i + 2] == '1' and is_waiting(id) then
+    dequeue(id, r) -- granted while the store was away: what an owner says it holds is held
+    hold(id, r, lease_ms)
+  end
   if r and r.attempt ~= attempt then
     standing = TAKEN_OVER
   elseif r and is_waiting(id) then
@@ -40,4 +43,5 @@ for i = 6, #ARGV, 2 do
   reply[#reply + 1] = standing
   reply[#reply + 1] = r and r.waited_ms or 0
 end
+save_totals()
 return reply
