@@ -177,3 +177,35 @@ class WaitQueue(Protocol):
     async def state(self) -> PoolState:
         """Read the pool's figures."""
         ...
+
+
+class Observer(Protocol):
+    """Hears what happens in one pool; all calls return at once and never raise."""
+
+    def admitted(self, request: InferenceRequest, wait_s: float) -> None:
+        """A request may go on after `wait_s` in the queue."""
+        ...
+
+    def shed(self, request: InferenceRequest, refusal: Refusal) -> None:
+        """A request was refused."""
+        ...
+
+    def withdrawn(self, request: InferenceRequest) -> None:
+        """A request's client or Envoy went before it was admitted."""
+        ...
+
+    def handed_over(self, request: InferenceRequest) -> None:
+        """A draining replica gave a waiter to whoever Envoy tries next."""
+        ...
+
+    def swept(self, swept: Swept) -> None:
+        """A sweep took something back."""
+        ...
+
+    def saw(self, state: PoolState) -> None:
+        """The pool's figures were read."""
+        ...
+
+    def store_changed(self, *, is_up: bool) -> None:
+        """The shared store was lost, or is back."""
+        ...

@@ -1,0 +1,5 @@
+"""`python -m extproc` is `forebay`."""
+
+from extproc.cli import main
+
+main()

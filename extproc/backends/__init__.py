@@ -1,0 +1,1 @@
+"""What engines say of themselves. An unknown figure is None, never zero."""

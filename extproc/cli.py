@@ -1,0 +1,163 @@
+"""The command line. Every command is a few lines that hand over to a room."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+import uvloop
+from rich.console import Console
+
+from extproc import settings as configuration
+from extproc.domain.errors import BadRequest, ConfigError, ForebayError
+
+app = typer.Typer(
+    name="forebay",
+    help="Admission control for LLM serving: one queue and one token limit for every Envoy gateway.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_errors = Console(stderr=True)
+_STATUS_URL = "http://localhost:9090"
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="configuration file (YAML)")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
+UrlOption = Annotated[str, typer.Option("--url", help="HTTP address of a running `forebay serve`")]
+
+
+def main() -> None:
+    """Run the command line; faults that name themselves end it with status 2, not with a traceback."""
+    try:
+        app()
+    except ForebayError as error:
+        _errors.print(f"forebay: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    uvloop.run(work)
+
+
+@app.command()
+def serve(
+    config: ConfigOption = None,
+    *,
+    check: Annotated[bool, typer.Option("--check", help="validate the configuration and exit")] = False,
+) -> None:
+    """Run the ext_proc server."""
+    from extproc import app as replica  # noqa: PLC0415 - grpc and tiktoken, which other commands do without
+    from extproc.ops import logs  # noqa: PLC0415
+
+    settings = configuration.load(config)
+    if check:
+        typer.echo(f"{config or 'environment'}: ok")
+        return
+    logs.configure(settings.log.level, settings.log.format)
+    _run(replica.serve(settings))
+
+
+@app.command("check-config")
+def check_config(file: Annotated[Path, typer.Argument(help="configuration file (YAML)")]) -> None:
+    """Validate a configuration and print it with all defaults."""
+    typer.echo(configuration.dump(configuration.load(file)), nl=False)
+
+
+@app.command()
+def demo(
+    gateways: Annotated[int, typer.Option(min=1, max=16, help="Envoy + `forebay serve` each")] = 2,
+    engines: Annotated[int, typer.Option(min=1, max=64, help="simulated engines")] = 2,
+    config: ConfigOption = None,
+    upstream: Annotated[
+        list[str] | None, typer.Option(help="use this OpenAI-compatible server instead of simulated engines")
+    ] = None,
+    redis: Annotated[str | None, typer.Option(help="use this Redis instead of an embedded one")] = None,
+    port: Annotated[int | None, typer.Option(help="port of the first gateway; others follow")] = None,
+    capacity_tokens: Annotated[int | None, typer.Option(min=1, help="tokens every pool may hold")] = None,
+    capacity_requests: Annotated[int | None, typer.Option(min=1, help="requests every pool may hold")] = None,
+    speed: Annotated[float, typer.Option(min=0.01, help="how much faster than real the engines run")] = 1.0,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object once ready")] = False,
+) -> None:
+    """Run the whole system on this machine until Ctrl-C."""
+    from extproc.simulator.demo import DemoOptions, run_demo  # noqa: PLC0415 - only here
+
+    options = DemoOptions(
+        gateways=gateways,
+        engines=engines,
+        config=config,
+        upstreams=tuple(upstream or ()),
+        redis=redis,
+        port=port,
+        capacity_tokens=capacity_tokens,
+        capacity_requests=capacity_requests,
+        speed=speed,
+        prints_json=json,
+    )
+    asyncio.run(run_demo(options))
+
+
+@app.command("envoy-config")
+def envoy_config(
+    config: ConfigOption = None,
+    listen: Annotated[str, typer.Option(help="where clients reach Envoy")] = "0.0.0.0:8080",
+    fail_over: Annotated[
+        list[str] | None, typer.Option(help="host:port of another replica, tried when ours is away")
+    ] = None,
+) -> None:
+    """Print an Envoy bootstrap for a gateway with `forebay serve` beside it."""
+    from extproc.envoyconfig import for_settings, render  # noqa: PLC0415 - only here
+
+    typer.echo(
+        render(for_settings(configuration.load(config), listen=listen, fail_over=fail_over or ())), nl=False
+    )
+
+
+@app.command()
+def estimate(
+    config: ConfigOption = None,
+    model: Annotated[str | None, typer.Option(help="in place of the body's own")] = None,
+    path: Annotated[str, typer.Option(help="the endpoint the body is for")] = "/v1/chat/completions",
+) -> None:
+    """Print what admission would reserve for the body on standard input, and why, as JSON."""
+    from extproc.app.explain import explain  # noqa: PLC0415 - tiktoken, which other commands do without
+
+    try:
+        result = explain(configuration.load(config), sys.stdin.buffer.read(), path=path, model=model)
+    except BadRequest as error:
+        raise ConfigError(f"the body cannot be read: {error}") from error
+    _print_json(result)
+
+
+@app.command()
+def status(url: UrlOption = _STATUS_URL, *, json: JsonOption = False) -> None:
+    """Show pools, queues, leases, replicas and backends, once."""
+    from extproc.admin import client  # noqa: PLC0415 - only here
+
+    figures = asyncio.run(client.fetch_status(url))
+    if json:
+        _print_json(figures)
+    else:
+        Console().print(client.table(figures))
+
+
+@app.command()
+def top(
+    url: UrlOption = _STATUS_URL,
+    every_s: Annotated[float, typer.Option("--every", min=0.1, help="seconds between two looks")] = 1.0,
+) -> None:
+    """Show the same, live, until Ctrl-C."""
+    from extproc.admin import client  # noqa: PLC0415 - only here
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(client.watch(url, every_s, Console()))
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

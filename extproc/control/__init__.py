@@ -1,0 +1,1 @@
+"""What the limits should be. Meets admission only in the shared store."""

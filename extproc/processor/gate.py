@@ -1,0 +1,158 @@
+"""What a request is: which pool manages it, whose it is, and what it is expected to cost."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from extproc.admission.service import Admission
+from extproc.dialects import Endpoint
+from extproc.domain.request import FlowKey, InferenceRequest, PriorityClass
+from extproc.domain.tokens import Estimate, estimate
+from extproc.estimation import Appraisal
+from extproc.processor.messages import Head
+
+TICKET = "x-forebay-ticket"
+PRIORITY = ("x-forebay-priority", "x-llm-d-inference-objective", "x-gateway-inference-objective")
+TENANT = ("x-forebay-tenant", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
+MAX_WAIT_MS = ("x-forebay-max-wait-ms", "x-llm-d-inference-ttl")
+
+_MAX_TENANT_CHARS = 128
+
+
+class Estimator(Protocol):
+    """Reads and appraises bodies, off the event loop."""
+
+    async def appraise(self, endpoint: Endpoint, body: bytes, content_encoding: str = "") -> Appraisal:
+        """Return what a body asks for.
+
+        Raises:
+            BadRequest: the body cannot be understood.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool as the gate needs it.
+
+    Attributes:
+        name: of the pool.
+        admission: admits to it.
+        max_wait_s: longest wait, seconds.
+        default_output_tokens: booked where a client gives no limit.
+        context_tokens: the model's context length, or None when unknown.
+    """
+
+    name: str
+    admission: Admission
+    max_wait_s: float
+    default_output_tokens: int
+    context_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How headers become a flow; see `HeaderSettings`.
+
+    Attributes:
+        classes: by name.
+        default_class: for requests without a known class.
+        trusts_priority: read the class from the client's header.
+        trusts_tenant: read the tenant from the client's header.
+        reads_max_wait: let a client shorten its wait.
+    """
+
+    classes: Mapping[str, PriorityClass]
+    default_class: PriorityClass
+    trusts_priority: bool = False
+    trusts_tenant: bool = False
+    reads_max_wait: bool = True
+
+    def priority_class(self, headers: Mapping[str, str]) -> PriorityClass:
+        """Return the class a request is in; an unknown name is as good as none."""
+        name = _first(headers, PRIORITY) if self.trusts_priority else None
+        return self.classes.get(name, self.default_class) if name else self.default_class
+
+    def tenant(self, headers: Mapping[str, str]) -> str:
+        """Return who shares fairly."""
+        name = _first(headers, TENANT) if self.trusts_tenant else None
+        return (name or "default")[:_MAX_TENANT_CHARS]
+
+    def max_wait_s(self, headers: Mapping[str, str], most_s: float) -> float:
+        """Return the longest wait in seconds: the client's wish, never more than the pool's bound."""
+        wish = _first(headers, MAX_WAIT_MS) if self.reads_max_wait else None
+        if wish is None or not (wish.isascii() and wish.isdigit()):
+            return most_s
+        return min(most_s, int(wish) / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A managed request on its way through the gate."""
+
+    pool: Pool
+    request: InferenceRequest
+    estimate: Estimate
+
+    @property
+    def admission(self) -> Admission:
+        """Who admits it."""
+        return self.pool.admission
+
+
+class Gate:
+    """Decides what a request is.
+
+    Args:
+        estimator: reads bodies.
+        pool_for: the pool that manages a model, or None.
+        identity: reads class, tenant and wait from headers.
+    """
+
+    def __init__(
+        self, estimator: Estimator, pool_for: Callable[[str | None], Pool | None], identity: Identity
+    ) -> None:
+        self._estimator = estimator
+        self._pool_for = pool_for
+        self.identity = identity
+
+    async def consider(self, endpoint: Endpoint, head: Head, body: bytes) -> Passage | None:
+        """Return what is to be admitted, or None where no pool manages the model.
+
+        Raises:
+            BadRequest: the body cannot be understood.
+        """
+        headers = head.headers
+        appraisal = await self._estimator.appraise(endpoint, body, headers.get("content-encoding", ""))
+        pool = self._pool_for(appraisal.body.model)
+        if pool is None:
+            return None
+        flow = FlowKey(self.identity.tenant(headers), self.identity.priority_class(headers))
+        request = InferenceRequest(
+            id=_ticket(headers),
+            model=appraisal.body.model or pool.name,
+            flow=flow,
+            max_wait_s=self.identity.max_wait_s(headers, pool.max_wait_s),
+        )
+        cost = estimate(
+            appraisal.demand,
+            default_output_tokens=pool.default_output_tokens,
+            context_tokens=pool.context_tokens,
+        )
+        return Passage(pool, request, cost)
+
+
+def _ticket(headers: Mapping[str, str]) -> str:
+    """Return the exchange's name in the cluster: Envoy's own, or one of ours where its chain gives none.
+
+    A client's `x-request-id` will not do: it may name several requests at once.
+    """
+    ticket = headers.get(TICKET, "")
+    return ticket if ticket and ticket.isascii() and " " not in ticket else str(uuid.uuid4())
+
+
+def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((headers[name] for name in names if headers.get(name)), None)

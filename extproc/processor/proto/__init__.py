@@ -1,0 +1,1 @@
+"""Generated wire classes; `make proto` renews them from `forebay.proto`."""

@@ -1,0 +1,306 @@
+"""The configuration: a YAML file, with `FOREBAY_` variables of the environment above it.
+
+`FOREBAY_REDIS__URL=redis://...` sets `redis.url`; a double underscore goes one level down.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from extproc.domain.errors import ConfigError
+from extproc.domain.rank import MAX_CLASS_RANK
+from extproc.estimation.settings import EstimationSettings
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+def _known(cls: type[BaseModel], data: Any) -> Any:
+    """Refuse unknown keys with the names of those that are known, which pydantic's own refusal leaves out."""
+    if isinstance(data, dict) and (unknown := sorted(data.keys() - cls.model_fields.keys())):
+        raise ValueError(
+            f"unknown key {', '.join(map(repr, unknown))}; known are {', '.join(cls.model_fields)}"
+        )
+    return data
+
+
+class Section(BaseModel):
+    """A part of the configuration: closed, and never changed after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    _knows_its_keys = model_validator(mode="before")(_known)
+
+
+class RedisSettings(Section):
+    """The shared store."""
+
+    url: str = "redis://localhost:6379/0"
+    timeout_s: Seconds = Field(0.25, description="budget of one decision; beyond it the store is lost")
+    max_connections: PositiveInt = 64
+
+
+class ServerSettings(Section):
+    """Where one replica listens, and how it stops."""
+
+    grpc: str = Field("0.0.0.0:9002", description="ext_proc, access log and health; empty for none")
+    unix_socket: Path | None = Field(None, description="the same services on a Unix socket")
+    http: str = Field("0.0.0.0:9090", description="metrics, probes, status API and admin page")
+    max_message_bytes: PositiveInt = Field(
+        40 * 2**20, description="largest gRPC message; above Envoy's buffer"
+    )
+    drain_wait_s: Annotated[float, Field(ge=0)] = Field(
+        10, description="on SIGTERM, how long those wait whom no other replica can take"
+    )
+    drain_s: Annotated[float, Field(ge=0)] = Field(
+        120, description="on SIGTERM, how long responses may run on"
+    )
+
+
+class LeaseSettings(Section):
+    """How long the store believes in what nobody renews."""
+
+    lease_s: Seconds = 12
+    heartbeat_s: Seconds = Field(6, description="a waiter's place, and the grace for Envoy's retry")
+    renew_every_s: Seconds = 3
+    sweep_every_s: Seconds = 1
+
+    @model_validator(mode="after")
+    def _renews_in_time(self) -> Self:
+        if self.renew_every_s * 2 > self.heartbeat_s:
+            raise ValueError(
+                f"renew_every_s ({self.renew_every_s:g}) may be at most half of heartbeat_s "
+                f"({self.heartbeat_s:g}), so that one lost renewal loses nothing"
+            )
+        if self.heartbeat_s > self.lease_s:
+            raise ValueError(f"heartbeat_s ({self.heartbeat_s:g}) may not exceed lease_s ({self.lease_s:g})")
+        return self
+
+
+class CapacitySettings(Section):
+    """What a pool may hold at once, in the whole cluster."""
+
+    tokens: PositiveInt | Literal["auto"] | None = Field(
+        "auto", description="KV-cache tokens; `auto` asks the engines; null counts only requests"
+    )
+    requests: PositiveInt | None = Field(256, description="requests in the engines; null counts only tokens")
+
+
+class UtilizationSettings(Section):
+    """Thresholds of the control loop; read with `tokens: auto` (`docs/configuration.md`)."""
+
+    tighten_above: Annotated[float, Field(gt=0, le=1)] = 0.88
+    loosen_below: Annotated[float, Field(gt=0, le=1)] = 0.70
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.loosen_below >= self.tighten_above:
+            raise ValueError(
+                f"loosen_below ({self.loosen_below:g}) must be less than "
+                f"tighten_above ({self.tighten_above:g})"
+            )
+        return self
+
+
+class QueueSettings(Section):
+    """Bounds of a pool's queue."""
+
+    max_requests: PositiveInt = 512
+    max_wait_s: Annotated[float, Field(ge=0, le=3500)] = Field(
+        30, description="also the most a client may ask for; below Envoy's limit of 3600 s for a hold"
+    )
+
+
+class BackendSettings(Section):
+    """The engines of a pool."""
+
+    kind: Literal["vllm"] = "vllm"
+    endpoints: tuple[str, ...] = ()
+
+    @field_validator("endpoints")
+    @classmethod
+    def _are_urls(cls, endpoints: tuple[str, ...]) -> tuple[str, ...]:
+        for endpoint in endpoints:
+            if not endpoint.startswith(("http://", "https://")):
+                raise ValueError(f"{endpoint!r} is not a URL such as http://10.0.0.7:8000")
+        return endpoints
+
+
+class PoolSettings(Section):
+    """Engines that serve the same models and share one queue and one limit."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    models: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
+    mode: Literal["enforce", "off"] = "enforce"
+    capacity: CapacitySettings = CapacitySettings()
+    utilization: UtilizationSettings = UtilizationSettings()
+    queue: QueueSettings = QueueSettings()
+    backends: BackendSettings = BackendSettings()
+    context_tokens: PositiveInt | None = Field(None, description="the model's context length, when known")
+    default_output_tokens: PositiveInt = Field(512, description="booked where a client gives no limit")
+    device: str | None = Field(None, description="label of the gpu_* metrics; the pool's name if absent")
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.capacity.tokens is None and self.capacity.requests is None:
+            raise ValueError("capacity: tokens and requests may not both be null")
+        if self.capacity.tokens == "auto" and not self.backends.endpoints and self.capacity.requests is None:
+            raise ValueError("capacity.tokens: auto needs backends.endpoints to ask, or capacity.requests")
+        return self
+
+
+class ClassSettings(Section):
+    """A priority class."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    rank: Annotated[int, Field(ge=0, le=MAX_CLASS_RANK)]
+    slo_queue_wait_s: Seconds | None = None
+
+
+class Trust(StrEnum):
+    """What a client's header is worth."""
+
+    TRUST = "trust"
+    CLAMP = "clamp"
+    IGNORE = "ignore"
+
+
+class HeaderSettings(Section):
+    """Which request headers are believed. Whoever can send them can use them: ignore is the default."""
+
+    priority: Literal[Trust.TRUST, Trust.IGNORE] = Trust.IGNORE
+    tenant: Literal[Trust.TRUST, Trust.IGNORE] = Trust.IGNORE
+    max_wait: Literal[Trust.CLAMP, Trust.IGNORE] = Field(
+        Trust.CLAMP, description="clamp: a client may shorten its wait, not lengthen it"
+    )
+
+
+class LogSettings(Section):
+    """Logs on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "console"] = "json"
+
+
+class Settings(BaseSettings):
+    """Everything `forebay serve` needs to know."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix="FOREBAY_", env_nested_delimiter="__"
+    )
+
+    _knows_its_keys = model_validator(mode="before")(_known)
+
+    redis: RedisSettings = RedisSettings()
+    on_store_loss: Literal["local", "open", "closed"] = "local"
+    server: ServerSettings = ServerSettings()
+    leases: LeaseSettings = LeaseSettings()
+    estimation: EstimationSettings = EstimationSettings()
+    headers: HeaderSettings = HeaderSettings()
+    pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1)] = (PoolSettings(name="default"),)
+    classes: Annotated[tuple[ClassSettings, ...], Field(min_length=1)] = (
+        ClassSettings(name="interactive", rank=0),
+        ClassSettings(name="batch", rank=10),
+    )
+    default_class: str = "interactive"
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic passes its sources by name
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put the environment above the file."""
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        _distinct("pools", [pool.name for pool in self.pools])
+        _distinct("classes", [c.name for c in self.classes])
+        _distinct("classes, by rank,", [str(c.rank) for c in self.classes])
+        if self.default_class not in {c.name for c in self.classes}:
+            raise ValueError(
+                f"default_class: {self.default_class!r} is none of the classes: "
+                f"{', '.join(c.name for c in self.classes)}"
+            )
+        return self
+
+    def pool_for(self, model: str | None) -> PoolSettings | None:
+        """Return the pool that manages a model: an exact name first, then the first pattern that matches.
+
+        A request that names no model belongs to the only pool, if there is but one.
+        """
+        if model is None:
+            return self.pools[0] if len(self.pools) == 1 else None
+        for pool in self.pools:
+            if model in pool.models:
+                return pool
+        for pool in self.pools:
+            if any(fnmatchcase(model, pattern) for pattern in pool.models):
+                return pool
+        return None
+
+
+def _distinct(what: str, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{what} must have distinct names; twice: {', '.join(twice)}")
+
+
+def load(path: Path | None) -> Settings:
+    """Read a configuration file.
+
+    Args:
+        path: YAML; None for the defaults and the environment alone.
+
+    Raises:
+        ConfigError: the file cannot be read or a value is not allowed; names file, field and value.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return parse(document or {}, source=str(path or "environment"))
+
+
+def parse(document: Any, *, source: str) -> Settings:
+    """Return settings from a parsed document.
+
+    Raises:
+        ConfigError: see `load`.
+    """
+    if not isinstance(document, dict):
+        raise ConfigError(f"{source}: the top level must be a mapping, not {type(document).__name__}")
+    try:
+        return Settings(**document)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        deepest = [f for f in faults if not any(_contains(f["loc"], other["loc"]) for other in faults)]
+        raise ConfigError("\n".join(_explain(source, fault) for fault in deepest)) from error
+
+
+def _contains(outer: tuple[Any, ...], inner: tuple[Any, ...]) -> bool:
+    return len(outer) < len(inner) and inner[: len(outer)] == outer
+
+
+def _explain(source: str, fault: Any) -> str:
+    """Return `file: field: what is wrong (got value)`."""
+    field = ".".join(str(part) for part in fault["loc"]) or "top level"
+    value = fault["input"]
+    got = "" if isinstance(value, dict | BaseModel) else f" (got {value!r})"
+    return f"{source}: {field}: {fault['msg'].removeprefix('Value error, ')}{got}"
+
+
+def dump(settings: Settings) -> str:
+    """Return the effective configuration as YAML, defaults included."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
