@@ -86,12 +86,14 @@ class Engine:
 
     async def run(self) -> None:
         """Step while there is work, until cancelled."""
+        loop = asyncio.get_running_loop()
+        self._due_s = loop.time()
         try:
             while True:
                 while self.batching.is_idle:
                     self._work.clear()
                     await self._work.wait()
-                    self._due_s = asyncio.get_running_loop().time()
+                    self._due_s = loop.time()
                 await self.step()
         finally:
             self.stop()  # nobody may wait for a step that never comes

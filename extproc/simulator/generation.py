@@ -156,10 +156,9 @@ class Generation:
         return fresh
 
     async def _wait(self) -> None:
-        if self._fault is not None:
-            raise self._fault
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
+        if self._fault is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         if self._fault is not None:
             raise self._fault
 

@@ -77,9 +77,10 @@ async def serve_engine(
     async with _stop_signal() as stop, _listening(app, host, port) as url:
         if ready is not None:
             ready(url)
-        await asyncio.wait((stop, app[_STEPS]), return_when=asyncio.FIRST_COMPLETED)
-        if app[_STEPS].done():
-            await app[_STEPS]  # an engine that fails ends the process with its error
+        steps = app[_STEPS]
+        await asyncio.wait((stop, steps), return_when=asyncio.FIRST_COMPLETED)
+        if steps.done():
+            await steps  # an engine that fails ends the process with its error
 
 
 @contextlib.asynccontextmanager

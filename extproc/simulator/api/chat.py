@@ -38,6 +38,10 @@ class ChatReply(ChunkedReply[ChatBody]):
     chunk_kind: ClassVar = "chat.completion.chunk"
 
     @override
+    def whole(self) -> dict[str, Any]:
+        return super().whole() | {"prompt_logprobs": None, "prompt_token_ids": None}
+
+    @override
     def choice(self, index: int, answer: Answer) -> dict[str, Any]:
         return {
             "index": index,
