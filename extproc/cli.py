@@ -103,20 +103,59 @@ def demo(
     asyncio.run(run_demo(options))
 
 
+@app.command()
+def engine(
+    port: Annotated[int, typer.Option(help="0 takes a free one")] = 8000,
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    model: Annotated[list[str] | None, typer.Option(help="served name, repeatable; * accepts any")] = None,
+    kv_tokens: Annotated[int, typer.Option(min=64, help="tokens in the KV cache")] = 200_000,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="sequences side by side")] = 128,
+    max_model_len: Annotated[int, typer.Option(min=2, help="longest prompt and answer together")] = 32_768,
+    scheduling_policy: Annotated[str, typer.Option(help="fcfs or priority")] = "fcfs",
+    max_num_queued_reqs: Annotated[int | None, typer.Option(min=1, help="503 beyond")] = None,
+    mean_output_tokens: Annotated[float, typer.Option(min=1, help="of answers that end by themselves")] = 200,
+    speed: Annotated[float, typer.Option(min=0.01, help="how much faster than modelled time")] = 1.0,
+    seed: Annotated[int, typer.Option(help="same seed and requests, same answers")] = 0,
+) -> None:
+    """Run one simulated OpenAI-compatible engine with vLLM's metrics."""
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from extproc.simulator.server import serve_engine  # noqa: PLC0415 - only here
+    from extproc.simulator.settings import EngineSettings  # noqa: PLC0415
+
+    given = {
+        "kv_tokens": kv_tokens,
+        "max_num_seqs": max_num_seqs,
+        "max_model_len": max_model_len,
+        "scheduling_policy": scheduling_policy,
+        "max_num_queued_reqs": max_num_queued_reqs,
+        "mean_output_tokens": mean_output_tokens,
+        "speed": speed,
+        "seed": seed,
+        **({"models": tuple(model)} if model else {}),
+    }
+    try:
+        settings = EngineSettings.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(str(error)) from error
+    _run(serve_engine(settings, host=host, port=port, ready=lambda url: typer.echo(f"listening on {url}")))
+
+
 @app.command("envoy-config")
 def envoy_config(
     config: ConfigOption = None,
     listen: Annotated[str, typer.Option(help="where clients reach Envoy")] = "0.0.0.0:8080",
-    fail_over: Annotated[
-        list[str] | None, typer.Option(help="host:port of another replica, tried when ours is away")
+    extproc: Annotated[
+        list[str] | None,
+        typer.Option(help="host:port or unix:/path of a server; the first is ours, others take over from it"),
     ] = None,
 ) -> None:
     """Print an Envoy bootstrap for a gateway with `forebay serve` beside it."""
-    from extproc.envoyconfig import for_settings, render  # noqa: PLC0415 - only here
+    from extproc.app.gateway import bootstrap_for  # noqa: PLC0415 - only here
+    from extproc.envoyconfig import render  # noqa: PLC0415
 
-    typer.echo(
-        render(for_settings(configuration.load(config), listen=listen, fail_over=fail_over or ())), nl=False
-    )
+    bootstrap = bootstrap_for(configuration.load(config), listen=listen, servers=extproc or ())
+    typer.echo(render(bootstrap), nl=False)
 
 
 @app.command()
