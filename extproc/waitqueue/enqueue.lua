@@ -4,7 +4,7 @@
   A request that is known already was brought again by Envoy's retry: the new attempt takes over its place or lease.
 
   ARGV[1]   now_ms        test clock, or '' for Redis TIME
-  ARGV[2]   epoch         the store's epoch as the caller knows it, or ''
+  ARGV[2]   epoch         the store's epoch as the caller knows it, or 0
   ARGV[3]   id            request
   ARGV[4]   attempt       who asks
   ARGV[5]   replica       whom to tell of a grant
@@ -16,78 +16,64 @@
   ARGV[11]  lease_ms      lifetime of a lease
   ARGV[12]  heartbeat_ms  lifetime of a waiter
 
-  Returns {epoch, status, waited_ms, rank, enqueued_ms, ahead_tokens, drain_per_s}.
-  Invariant: the sum of reservations exceeds the capacity only while a single lease is held or the capacity was cut.
+  Returns {epoch, status, waited_ms, rank, enqueued_ms}, or {epoch, status, ahead_tokens, drain_per_s} for a refusal.
+  Invariant: what is held exceeds the capacity only as a single lease, after a cut, or after a restore.
 ]]
 -- @include keys
 -- @include now
--- @include record
 -- @include totals
--- @include ledger
--- @include grant
+-- @include record
+-- @include order
+-- @include room
+-- @include hold
 local GRANTED, QUEUED, NEVER_FITS, QUEUE_FULL, NOT_QUEUED, LEFT = 1, 2, 3, 4, 5, 6
-local id, attempt, replica, tokens = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local class_rank, tenant = tonumber(ARGV[7]), ARGV[8]
-local max_requests, may_wait = tonumber(ARGV[9]), ARGV[10] == '1'
-local lease_ms, heartbeat_ms = tonumber(ARGV[11]), tonumber(ARGV[12])
+local id, attempt, replica, lease_ms, heartbeat_ms = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[11]), tonumber(ARGV[12])
 
--- Tokens that must be given back before this request could go on: what is before it, and what room lacks.
-local function ahead_tokens()
-  local ahead = tokens + total.used - capacity_tokens
-  local figures = redis.call('HGETALL', totals)
-  for i = 1, #figures, 2 do
-    local rank = tonumber(figures[i]:match('^queued:(%d+)$') or '')
-    if rank and rank <= class_rank then
-      ahead = ahead + figures[i + 1]
-    end
-  end
-  return math.max(0, ahead)
-end
-
-local function answer(status, r)
-  local ahead = (status == QUEUE_FULL or status == NOT_QUEUED) and ahead_tokens() or 0
-  save_totals()
-  r = r or { waited_ms = 0, rank = 0, enqueued_ms = 0 }
-  return { total.epoch, status, r.waited_ms, r.rank, r.enqueued_ms, ahead, drain_per_s() }
-end
-
-local function adopt(r)
-  r.attempt, r.replica = attempt, replica
-  write_record(id, r)
-  if is_waiting(id) then
-    redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
-    r.waited_ms = math.max(0, now - r.enqueued_ms)
-    return answer(QUEUED, r)
-  end
-  redis.call('ZADD', leases, now + lease_ms, id)
-  return answer(GRANTED, r)
+local function answer(status, ...)
+  -- @include save
+  return { epoch, status, ... }
 end
 
 if redis.call('ZSCORE', departed, attempt) then
-  return answer(LEFT)
-end
-local known = read_record(id)
-if known then
-  return adopt(known)
-end
-if tokens > capacity_tokens then
-  return answer(NEVER_FITS)
+  return answer(LEFT, 0, '')
 end
 
+local known = read_record(id)
+if known then
+  known.attempt, known.replica = attempt, replica
+  redis.call('HSET', requests, id, cmsgpack.pack(known))
+  if redis.call('ZSCORE', waiting, id) then
+    redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
+    return answer(QUEUED, math.max(0, now - known.enqueued_ms), known.rank, known.enqueued_ms)
+  end
+  redis.call('ZADD', leases, now + lease_ms, id)
+  return answer(GRANTED, known.waited_ms, known.rank, known.enqueued_ms)
+end
+
+local limit = read_capacity()
+local tokens, class_rank = tonumber(ARGV[6]), tonumber(ARGV[7])
+if tokens > limit.tokens then
+  return answer(NEVER_FITS, 0, '')
+end
 local r = {
-  attempt = attempt, replica = replica, tokens = tokens, class_rank = class_rank, tenant = tenant,
+  attempt = attempt, replica = replica, tokens = tokens, class_rank = class_rank, tenant = ARGV[8],
   rank = next_rank(class_rank), enqueued_ms = now, waited_ms = 0,
 }
-local head = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-if (not head[2] or r.rank < tonumber(head[2])) and fits(tokens) then
+local head_rank = queued > 0 and tonumber(redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2])
+if (not head_rank or r.rank < head_rank) and fits(tokens, limit) then
   hold(id, r, lease_ms)
-  return answer(GRANTED, r)
+  return answer(GRANTED, 0, r.rank, now)
 end
-if not may_wait then
-  return answer(NOT_QUEUED)
-end
-if redis.call('ZCARD', waiting) >= max_requests then
-  return answer(QUEUE_FULL)
+
+-- luacheck: ignore 431 (parameters of the includes are named as the locals here)
+-- @include dequeue
+-- @include queue
+-- @include ahead
+-- @include drain
+if ARGV[10] == '0' then
+  return answer(NOT_QUEUED, ahead_tokens(r, limit), drain_per_s())
+elseif queued >= tonumber(ARGV[9]) then
+  return answer(QUEUE_FULL, ahead_tokens(r, limit), drain_per_s())
 end
 queue(id, r, heartbeat_ms)
-return answer(QUEUED, r)
+return answer(QUEUED, 0, r.rank, now)

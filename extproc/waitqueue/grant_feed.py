@@ -60,5 +60,5 @@ class GrantFeed:
             await subscription.subscribe(*self._listeners)
             self._on_reconnect()
             async for message in subscription.listen():
-                request_id, attempt, waited_ms = message["data"].split(" ")
+                waited_ms, attempt, request_id = message["data"].split(" ", 2)
                 self._listeners[message["channel"]](request_id, attempt, int(waited_ms))

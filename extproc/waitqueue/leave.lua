@@ -5,7 +5,7 @@
   remembered for a while, so that it finds it has left.
 
   ARGV[1]  now_ms     test clock, or '' for Redis TIME
-  ARGV[2]  epoch      the store's epoch as the caller knows it, or ''
+  ARGV[2]  epoch      the store's epoch as the caller knows it, or 0
   ARGV[3]  lease_ms   lifetime of a lease
   ARGV[4...]          pairs of request id and attempt
 
@@ -13,10 +13,10 @@
 ]]
 -- @include keys
 -- @include now
--- @include record
 -- @include totals
--- @include ledger
--- @include grant
+-- @include record
+-- @include dequeue
+-- @include remove
 local DEPARTED_MS = 60000
 
 for i = 4, #ARGV, 2 do
@@ -29,7 +29,14 @@ for i = 4, #ARGV, 2 do
     redis.call('PEXPIRE', departed, DEPARTED_MS)
   end
 end
-held_count = redis.call('ZCARD', leases)
-local granted = grant_free(tonumber(ARGV[3]))
-save_totals()
-return { total.epoch, granted }
+
+local granted = 0
+if queued > 0 then
+  -- luacheck: ignore 431
+  -- @include room
+  -- @include hold
+  -- @include grant
+  granted = grant_free(tonumber(ARGV[3]))
+end
+-- @include save
+return { epoch, granted }

@@ -6,7 +6,6 @@ suite runs against both.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -39,7 +38,7 @@ class MemoryQueue:
 
     async def enqueue(self, holding: Holding, *, max_requests: int) -> Placement:
         """Grant, queue or refuse a request; see `WaitQueue.enqueue`."""
-        store, ticket, now_ms = self._store, holding.ticket, self._store.clock_ms()
+        store, ticket, now_ms = self._store, holding.ticket, self._store.pass_time()
         if ticket.attempt in store.departed:
             return Refused(Refusal.NOT_QUEUED)
         if known := store.entries.get(ticket.request.id):
@@ -49,40 +48,42 @@ class MemoryQueue:
         entry = self._new_entry(holding, now_ms)
         if (not store.waiting or entry.rank < store.waiting[0][0]) and store.fits(entry.tokens):
             store.hold(entry, now_ms)
+            holding.rank, holding.enqueued_ms = entry.rank, entry.enqueued_ms
             return Granted(0)
         if ticket.request.max_wait_s <= 0:
             return self._refuse(Refusal.NOT_QUEUED, entry)
         if len(store.waiting) >= max_requests:
             return self._refuse(Refusal.QUEUE_FULL, entry)
         store.queue(entry)
+        holding.rank, holding.enqueued_ms = entry.rank, entry.enqueued_ms
         return Queued(0)
 
     async def leave(self, tickets: Sequence[tuple[str, str]]) -> None:
         """Give back whatever each (request id, attempt) holds; see `WaitQueue.leave`."""
-        now_ms = self._store.clock_ms()
+        now_ms = self._store.pass_time()
         for request_id, attempt in tickets:
             entry = self._store.entries.get(request_id)
             if entry and entry.attempt == attempt:
-                self._store.remove(entry, now_ms)
+                self._store.remove(entry)
             else:
                 self._store.departed[attempt] = now_ms + _DEPARTED_MS
         self._store.grant_free(now_ms)
 
     async def renew(self, holdings: Sequence[Holding]) -> list[Standing]:
         """Keep holdings and this replica alive; see `WaitQueue.renew`."""
-        store, now_ms = self._store, self._store.clock_ms()
+        store, now_ms = self._store, self._store.pass_time()
         store.replicas[self._replica] = now_ms + store.lifetimes.heartbeat_ms
         return [self._renew_one(holding, now_ms) for holding in holdings]
 
     async def sweep(self) -> Swept:
         """Take back what nobody renews, then grant what fits; see `WaitQueue.sweep`."""
-        store, now_ms = self._store, self._store.clock_ms()
+        store, now_ms = self._store, self._store.pass_time()
         if store.swept_ms and now_ms - store.swept_ms > store.lifetimes.max_gap_ms:
             store.grace_until_ms = now_ms + store.lifetimes.heartbeat_ms
         store.swept_ms = now_ms
         expired = [e for e in store.entries.values() if e.expires_ms <= now_ms >= store.grace_until_ms]
-        for entry in expired:
-            store.remove(entry, now_ms)
+        for entry in sorted(expired, key=lambda e: not e.is_granted):
+            store.remove(entry)
         store.departed = {a: until for a, until in store.departed.items() if until > now_ms}
         store.replicas = {r: until for r, until in store.replicas.items() if until > now_ms}
         store.grant_free(now_ms)
@@ -92,11 +93,11 @@ class MemoryQueue:
     async def set_capacity(self, capacity: Capacity) -> None:
         """Set what the pool may hold, then grant what fits; see `WaitQueue.set_capacity`."""
         self._store.capacity = capacity
-        self._store.grant_free(self._store.clock_ms())
+        self._store.grant_free(self._store.pass_time())
 
     async def state(self) -> PoolState:
         """Read the pool's figures; see `WaitQueue.state`."""
-        store, now_ms = self._store, self._store.clock_ms()
+        store, now_ms = self._store, self._store.pass_time()
         depth: Counter[int] = Counter()
         tokens: Counter[int] = Counter()
         for _, request_id in store.waiting:
@@ -109,25 +110,23 @@ class MemoryQueue:
             capacity=store.capacity,
             backlog={r: ClassBacklog(depth[r], tokens[r]) for r in depth},
             drain_tokens_per_s=store.drain_tokens_per_s(),
-            held_token_s=store.held_token_s(now_ms),
+            held_token_s=store.token_ms / 1000,
             replicas=sum(until > now_ms for until in store.replicas.values()),
         )
 
     def _new_entry(self, holding: Holding, now_ms: int) -> Entry:
+        """Return an entry at the place that another store gave the holding, or at the end of its class."""
         store, ticket = self._store, holding.ticket
-        if not holding.enqueued_ms:
-            holding.rank = store.next_rank(ticket.request.flow.priority_class.rank, now_ms)
-            holding.enqueued_ms = now_ms
-        expires_ms = now_ms + store.lifetimes.heartbeat_ms
+        class_rank, is_known = ticket.request.flow.priority_class.rank, holding.enqueued_ms > 0
         return Entry(
             request_id=ticket.request.id,
             attempt=ticket.attempt,
             replica=self._replica,
             tokens=ticket.tokens,
-            class_rank=ticket.request.flow.priority_class.rank,
-            rank=holding.rank,
-            enqueued_ms=holding.enqueued_ms,
-            expires_ms=expires_ms,
+            class_rank=class_rank,
+            rank=holding.rank if is_known else store.next_rank(class_rank, now_ms),
+            enqueued_ms=holding.enqueued_ms if is_known else now_ms,
+            expires_ms=now_ms + store.lifetimes.heartbeat_ms,
         )
 
     def _adopt(self, entry: Entry, holding: Holding, now_ms: int) -> Placement:
@@ -148,7 +147,7 @@ class MemoryQueue:
         if entry.attempt != holding.ticket.attempt:
             return Standing.TAKEN_OVER
         if holding.is_granted and not entry.is_granted:
-            store.remove(entry, now_ms)
+            store.remove(entry)
             store.hold(entry, now_ms)
         if not entry.is_granted:
             entry.expires_ms = now_ms + lifetimes.heartbeat_ms
@@ -168,8 +167,4 @@ class MemoryQueue:
             self._store.queue(entry)
 
     def _refuse(self, refusal: Refusal, entry: Entry) -> Refused:
-        store = self._store
-        room = store.capacity.tokens if store.capacity and store.capacity.tokens is not None else math.inf
-        before = sum(store.entries[request_id].tokens for r, request_id in store.waiting if r < entry.rank)
-        ahead = before + entry.tokens + store.held_tokens - room
-        return Refused(refusal, int(max(0, ahead)), store.drain_tokens_per_s())
+        return Refused(refusal, self._store.ahead_tokens(entry), self._store.drain_tokens_per_s())

@@ -66,15 +66,34 @@ class MemoryStore:
         self.arrival = max(now_ms, self.arrival + 1)
         return rank(class_rank, self.arrival)
 
+    def limits(self) -> tuple[float, float]:
+        """Return tokens and requests that this store may grant."""
+        capacity = self.capacity or Capacity(None, None)
+        tokens = math.inf if capacity.tokens is None else capacity.tokens / self.sharers
+        requests = math.inf if capacity.requests is None else capacity.requests / self.sharers
+        return tokens, requests
+
     def fits(self, tokens: int) -> bool:
         """Tell whether a reservation has room: used + mine <= capacity, or it goes alone."""
         if self.capacity is None:
             return False
-        if self.held_requests == 0:
-            return True
-        most_requests = math.inf if self.capacity.requests is None else self.capacity.requests / self.sharers
-        most_tokens = math.inf if self.capacity.tokens is None else self.capacity.tokens / self.sharers
-        return self.held_requests + 1 <= most_requests and self.held_tokens + tokens <= most_tokens
+        most_tokens, most_requests = self.limits()
+        return self.held_requests == 0 or (
+            self.held_requests + 1 <= most_requests and self.held_tokens + tokens <= most_tokens
+        )
+
+    def ahead_tokens(self, entry: Entry) -> int:
+        """Return the tokens that must be given back before a refused request could go on.
+
+        Where requests are scarcer, those that must leave are counted at the mean of the tokens held.
+        """
+        before = [self.entries[request_id] for r, request_id in self.waiting if r < entry.rank]
+        tokens = entry.tokens + sum(other.tokens for other in before) + self.held_tokens
+        requests = 1 + len(before) + self.held_requests
+        most_tokens, most_requests = self.limits()
+        mean_tokens = self.held_tokens / max(1, self.held_requests)
+        ahead = max(0.0, tokens - most_tokens, (requests - most_requests) * mean_tokens)
+        return math.ceil(ahead)
 
     def queue(self, entry: Entry) -> None:
         """Put an entry in its place in the order."""
@@ -83,20 +102,18 @@ class MemoryStore:
 
     def hold(self, entry: Entry, now_ms: int) -> None:
         """Book an entry's reservation."""
-        self._pass_time(now_ms)
         entry.is_granted = True
         entry.expires_ms = now_ms + self.lifetimes.lease_ms
         self.entries[entry.request_id] = entry
         self.held_tokens += entry.tokens
         self.held_requests += 1
 
-    def remove(self, entry: Entry, now_ms: int) -> None:
+    def remove(self, entry: Entry) -> None:
         """Give back whatever an entry holds, of whichever kind."""
         del self.entries[entry.request_id]
         if not entry.is_granted:
-            self.waiting.remove((entry.rank, entry.request_id))
+            del self.waiting[bisect.bisect_left(self.waiting, (entry.rank, entry.request_id))]
             return
-        self._pass_time(now_ms)
         self.held_tokens -= entry.tokens
         self.held_requests -= 1
         if self.waiting:
@@ -118,16 +135,14 @@ class MemoryStore:
             return None
         return self.drained * 1000 / self.busy_ms
 
-    def held_token_s(self, now_ms: int) -> float:
-        """Return the integral of held tokens over time, in token-seconds."""
-        self._pass_time(now_ms)
-        return self.token_ms / 1000
-
-    def _pass_time(self, now_ms: int) -> None:
-        elapsed = max(0, now_ms - self.counted_ms) if self.counted_ms else 0
-        self.token_ms += self.held_tokens * elapsed
-        if elapsed and self.waiting:
-            decay = math.exp(-elapsed / _DRAIN_TAU_MS)
+    def pass_time(self) -> int:
+        """Bring the figures that follow the clock up to date, and return its milliseconds."""
+        now_ms = self.clock_ms()
+        elapsed_ms = max(0, now_ms - self.counted_ms) if self.counted_ms else 0
+        self.token_ms += self.held_tokens * elapsed_ms
+        if self.waiting:
+            decay = math.exp(-elapsed_ms / _DRAIN_TAU_MS)
             self.drained *= decay
-            self.busy_ms = self.busy_ms * decay + elapsed
-        self.counted_ms = now_ms
+            self.busy_ms = self.busy_ms * decay + _DRAIN_TAU_MS * (1 - decay)
+        self.counted_ms = max(now_ms, self.counted_ms)
+        return now_ms

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -27,13 +27,16 @@ from extproc.domain.errors import QueueUnavailable
 from extproc.domain.outcome import Refusal
 from extproc.waitqueue import scripts
 from extproc.waitqueue.keys import pool_keys
+from extproc.waitqueue.lane import Lane
 from extproc.waitqueue.lifetimes import Lifetimes
 from extproc.waitqueue.scripts import Script
 
 T = TypeVar("T")
+A = TypeVar("A", bound=tuple[str | int, ...])
 
-_BATCH = 500  # holdings a call: keeps every script under a millisecond
+_BATCH = 500  # holdings a call: keeps every script near a millisecond
 _MAX_GRANTS = 64  # as in include/grant.lua: so many means there may be more
+_MAX_REMOVED = 100  # as in sweep.lua, likewise
 
 
 class _Status(IntEnum):
@@ -60,14 +63,14 @@ class RedisQueue:
     """A `WaitQueue` on a Redis that all replicas share.
 
     Args:
-        client: connected lazily; its pool bounds how many calls run at once.
+        client: connected lazily; one of its connections is this queue's for good.
         pool: whose queue.
         replica: this process' name in the cluster, unique for each start.
         on_grant: told of waiters that a renewal finds granted; `GrantFeed` tells of the others.
         on_loss: told that the store came back without what it held; a renewal should follow at once.
-        class_ranks: ranks of the configured classes, for `state`.
+        class_ranks: ranks of the configured classes, which `state` reports even where nobody waits.
         lifetimes: see `Lifetimes`.
-        timeout_s: budget of one call, waiting for a connection included.
+        timeout_s: budget of one call.
         clock_ms: hands the scripts a clock instead of Redis TIME; for tests.
     """
 
@@ -84,176 +87,167 @@ class RedisQueue:
         timeout_s: float = 0.25,
         clock_ms: Callable[[], int] | None = None,
     ) -> None:
-        self._client = client
+        self._lane = Lane(client, timeout_s=timeout_s)
         self._replica = replica
-        self._keys = pool_keys(pool)
+        keys = pool_keys(pool)
+        self._openings = {script.name: ("EVALSHA", script.sha, len(keys), *keys) for script in scripts.ALL}
         self._on_grant = on_grant
+        self._on_loss = on_loss
         self._class_ranks = tuple(class_ranks)
         self._lifetimes = lifetimes or Lifetimes()
-        self._timeout_s = timeout_s
         self._clock_ms = clock_ms
-        self._on_loss = on_loss
-        self._epoch = ""
+        self._epoch = 0
         self._capacity: Capacity | None = None
-        self._capacity_epoch = ""  # the life of the store that was told the capacity
+        self._is_capacity_told = False
+        self._leavers: list[set[str]] = []  # for each renewal that runs, the attempts that left meanwhile
         self.replicas = 1
         """Replicas alive, as the last renewal saw them."""
 
     async def enqueue(self, holding: Holding, *, max_requests: int) -> Placement:
         """Grant, queue or refuse a request; see `WaitQueue.enqueue`."""
-        ticket = holding.ticket
-        status, waited_ms, rank, enqueued_ms, ahead, drain = await self._call(
-            scripts.ENQUEUE,
-            {
-                "id": ticket.request.id,
-                "attempt": ticket.attempt,
-                "replica": self._replica,
-                "tokens": ticket.tokens,
-                "class_rank": ticket.request.flow.priority_class.rank,
-                "tenant": ticket.request.flow.tenant,
-                "max_requests": max_requests,
-                "may_wait": int(ticket.request.max_wait_s > 0),
-                "lease_ms": self._lifetimes.lease_ms,
-                "heartbeat_ms": self._lifetimes.heartbeat_ms,
-            },
+        ticket, request = holding.ticket, holding.ticket.request
+        arguments = scripts.Enqueue(
+            id=request.id,
+            attempt=ticket.attempt,
+            replica=self._replica,
+            tokens=ticket.tokens,
+            class_rank=request.flow.priority_class.rank,
+            tenant=request.flow.tenant,
+            max_requests=max_requests,
+            may_wait=int(request.max_wait_s > 0),
+            lease_ms=self._lifetimes.lease_ms,
+            heartbeat_ms=self._lifetimes.heartbeat_ms,
         )
-        if status not in (_Status.GRANTED, _Status.QUEUED):
-            return Refused(_REFUSALS[_Status(status)], ahead, float(drain) if drain else None)
-        holding.rank, holding.enqueued_ms = rank, enqueued_ms
+        status, *figures = await self._call(scripts.ENQUEUE, arguments)
+        if status in _REFUSALS:
+            ahead, drain = figures
+            return Refused(_REFUSALS[status], ahead, float(drain) if drain else None)
+        waited_ms, holding.rank, holding.enqueued_ms = figures
         return Granted(waited_ms) if status == _Status.GRANTED else Queued(waited_ms)
 
     async def leave(self, tickets: Sequence[tuple[str, str]]) -> None:
         """Give back whatever each (request id, attempt) holds; see `WaitQueue.leave`."""
+        for leavers in self._leavers:
+            leavers.update(attempt for _, attempt in tickets)
         for batch in _batches(tickets):
-            flat = [word for pair in batch for word in pair]
-            [granted] = await self._call(scripts.LEAVE, {"lease_ms": self._lifetimes.lease_ms}, *flat)
-            if granted >= _MAX_GRANTS:
-                await self.sweep()
+            words = [word for pair in batch for word in pair]
+            [granted] = await self._call(scripts.LEAVE, scripts.Leave(self._lifetimes.lease_ms), words)
+            await self._go_on(granted)
 
     async def renew(self, holdings: Sequence[Holding]) -> list[Standing]:
         """Keep holdings and this replica alive; see `WaitQueue.renew`."""
         standings: list[Standing] = []
-        for batch in _batches(holdings) or [()]:  # a replica that holds nothing is alive, too
-            standings += await self._renew_batch(batch)
+        with self._watching_leavers() as left:
+            for batch in _batches(holdings) or [()]:  # a replica that holds nothing is alive, too
+                standings += await self._renew_batch(batch, left)
         return standings
 
     async def sweep(self) -> Swept:
         """Take back what nobody renews, then grant what fits; see `WaitQueue.sweep`."""
-        swept = Swept()
+        lifetimes, swept = self._lifetimes, Swept()
+        arguments = scripts.Sweep(lifetimes.lease_ms, lifetimes.heartbeat_ms, lifetimes.max_gap_ms)
         while True:
-            leases, waiters, granted = await self._call(
-                scripts.SWEEP,
-                {
-                    "lease_ms": self._lifetimes.lease_ms,
-                    "heartbeat_ms": self._lifetimes.heartbeat_ms,
-                    "max_gap_ms": self._lifetimes.max_gap_ms,
-                },
-            )
+            leases, waiters, granted = await self._call(scripts.SWEEP, arguments)
             swept = Swept(swept.leases + leases, swept.waiters + waiters)
-            if granted < _MAX_GRANTS:
+            if granted < _MAX_GRANTS and max(leases, waiters) < _MAX_REMOVED:
                 return swept
 
     async def set_capacity(self, capacity: Capacity) -> None:
         """Set what the pool may hold, then grant what fits; see `WaitQueue.set_capacity`."""
-        self._capacity = capacity
-        [granted] = await self._call(
-            scripts.SET_CAPACITY,
-            {
-                "lease_ms": self._lifetimes.lease_ms,
-                "tokens": "none" if capacity.tokens is None else capacity.tokens,
-                "requests": "none" if capacity.requests is None else capacity.requests,
-            },
+        self._capacity, self._is_capacity_told = capacity, False
+        arguments = scripts.SetCapacity(
+            lease_ms=self._lifetimes.lease_ms,
+            tokens="none" if capacity.tokens is None else capacity.tokens,
+            requests="none" if capacity.requests is None else capacity.requests,
         )
-        self._capacity_epoch = self._epoch
-        if granted >= _MAX_GRANTS:
-            await self.sweep()
+        [granted] = await self._call(scripts.SET_CAPACITY, arguments)
+        self._is_capacity_told = self._capacity is capacity
+        await self._go_on(granted)
 
     async def state(self) -> PoolState:
         """Read the pool's figures; see `WaitQueue.state`."""
-        known, tokens, requests, used, leases, replicas, drain, token_s, *backlog = await self._call(
-            scripts.STATE, {}, *self._class_ranks
+        tokens, requests, used, held, replicas, drain, token_s, *backlog = await self._call(
+            scripts.STATE, scripts.State()
         )
-        pairs = zip(backlog[::2], backlog[1::2], strict=True)
+        waiting = zip(backlog[::3], backlog[1::3], backlog[2::3], strict=True)
         return PoolState(
             held_tokens=used,
-            held_requests=leases,
-            capacity=Capacity(_limit(tokens), _limit(requests)) if known else None,
-            backlog={r: ClassBacklog(*pair) for r, pair in zip(self._class_ranks, pairs, strict=True)},
+            held_requests=held,
+            capacity=Capacity(_limit(tokens), _limit(requests)) if tokens else None,
+            backlog={rank: ClassBacklog(0, 0) for rank in self._class_ranks}
+            | {rank: ClassBacklog(*figures) for rank, *figures in waiting},
             drain_tokens_per_s=float(drain) if drain else None,
             held_token_s=float(token_s),
             replicas=replicas,
         )
 
-    async def _renew_batch(self, holdings: Sequence[Holding]) -> list[Standing]:
-        self.replicas, *figures = await self._call(
+    async def _renew_batch(self, holdings: Sequence[Holding], left: set[str]) -> list[Standing]:
+        lifetimes = self._lifetimes
+        self.replicas, knows_capacity, *figures = await self._call(
             scripts.RENEW,
-            {
-                "replica": self._replica,
-                "lease_ms": self._lifetimes.lease_ms,
-                "heartbeat_ms": self._lifetimes.heartbeat_ms,
-            },
-            *[w for h in holdings for w in (h.ticket.request.id, h.ticket.attempt, int(h.is_granted))],
+            scripts.Renew(self._replica, lifetimes.lease_ms, lifetimes.heartbeat_ms),
+            [w for h in holdings for w in (h.ticket.request.id, h.ticket.attempt, int(h.is_granted))],
         )
-        if self._capacity is not None and self._capacity_epoch != self._epoch:
+        if self._capacity is not None and not (knows_capacity and self._is_capacity_told):
             await self.set_capacity(self._capacity)
         standings = [Standing(figure) for figure in figures[::2]]
         for holding, standing, waited_ms in zip(holdings, standings, figures[1::2], strict=True):
             if standing is Standing.HELD and not holding.is_granted:
                 self._on_grant(holding.ticket.request.id, holding.ticket.attempt, waited_ms)
-        forgotten = [h for h, s in zip(holdings, standings, strict=True) if s is Standing.UNKNOWN]
+        forgotten = [
+            holding
+            for holding, standing in zip(holdings, standings, strict=True)
+            if standing is Standing.UNKNOWN and holding.ticket.attempt not in left
+        ]
         if forgotten:
             await self._restore(forgotten)
         return standings
 
     async def _restore(self, holdings: Sequence[Holding]) -> None:
-        values: list[str | int] = []
+        words: list[str | int] = []
         for holding in holdings:
-            request = holding.ticket.request
-            values += [
-                request.id,
-                holding.ticket.attempt,
-                holding.ticket.tokens,
-                request.flow.priority_class.rank,
-                request.flow.tenant,
-                holding.rank,
-                holding.enqueued_ms,
-                int(holding.is_granted),
-            ]
-        await self._call(
-            scripts.RESTORE,
-            {
-                "replica": self._replica,
-                "lease_ms": self._lifetimes.lease_ms,
-                "heartbeat_ms": self._lifetimes.heartbeat_ms,
-            },
-            *values,
-        )
+            ticket, flow = holding.ticket, holding.ticket.request.flow
+            words += (ticket.request.id, ticket.attempt, ticket.tokens, flow.priority_class.rank, flow.tenant)
+            words += (holding.rank, holding.enqueued_ms, int(holding.is_granted))
+        lifetimes = self._lifetimes
+        arguments = scripts.Restore(self._replica, lifetimes.lease_ms, lifetimes.heartbeat_ms)
+        await self._call(scripts.RESTORE, arguments, words)
 
-    async def _call(self, script: Script, values: dict[str, str | int], *more: str | int) -> Any:
-        """Run a script within the budget and return what follows the epoch in its reply.
+    async def _go_on(self, granted: int) -> None:
+        """Grant more where a call granted as many as one call may."""
+        if granted >= _MAX_GRANTS:
+            await self.sweep()
+
+    @contextmanager
+    def _watching_leavers(self) -> Iterator[set[str]]:
+        """Collect who leaves during a renewal: the store has forgotten them rightly."""
+        left: set[str] = set()
+        self._leavers.append(left)
+        try:
+            yield left
+        finally:
+            self._leavers.remove(left)
+
+    async def _call(self, script: Script[A], arguments: A, more: Sequence[str | int] = ()) -> Any:
+        """Run a script and return what follows the epoch in its reply.
 
         Raises:
             QueueUnavailable: Redis answered with a fault, not in time, or not at all.
         """
         now_ms = "" if self._clock_ms is None else self._clock_ms()
-        arguments = script.arguments_for({"now_ms": now_ms, "epoch": self._epoch, **values}, *more)
+        words = (*self._openings[script.name], now_ms, self._epoch, *arguments, *more)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                reply = await self._evaluate(script, arguments)
+            try:
+                reply = await self._lane.call(words)
+            except NoScriptError:
+                reply = await self._lane.call(("EVAL", script.source, *words[2:]))
         except (RedisError, OSError) as error:  # TimeoutError is an OSError
             raise QueueUnavailable(f"{script.name}: {type(error).__name__}: {error}") from error
         epoch, *figures = reply
-        known, self._epoch = self._epoch, epoch
-        if known and known != epoch:
+        known, self._epoch = self._epoch, epoch or self._epoch
+        if known not in (0, self._epoch):
             self._on_loss()
         return figures
-
-    async def _evaluate(self, script: Script, arguments: list[str | int]) -> Any:
-        rest = (len(self._keys), *self._keys, *arguments)
-        try:
-            return await self._client.execute_command("EVALSHA", script.sha, *rest)
-        except NoScriptError:
-            return await self._client.execute_command("EVAL", script.source, *rest)
 
 
 def _batches(items: Sequence[T]) -> list[Sequence[T]]:

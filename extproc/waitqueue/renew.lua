@@ -1,47 +1,51 @@
 --[[
   Keep a replica and its holdings alive, and say where each holding stands.
 
+  An owner is believed that holds what waits here: it was granted by itself while the store was away.
+
   ARGV[1]  now_ms        test clock, or '' for Redis TIME
-  ARGV[2]  epoch         the store's epoch as the caller knows it, or ''
+  ARGV[2]  epoch         the store's epoch as the caller knows it, or 0
   ARGV[3]  replica       who renews
   ARGV[4]  lease_ms      lifetime of a lease
   ARGV[5]  heartbeat_ms  lifetime of a waiter, and of a replica
   ARGV[6...]             three for each holding: id, attempt, and 1 for a lease or 0 for a waiter
 
-  Returns {epoch, replicas alive, standing, waited_ms, standing, waited_ms, ...}, two for each holding;
-  standings as `Standing` in extproc/admission/ports.py.
+  Returns {epoch, replicas alive, 1 if the capacity is known, standing, waited_ms, standing, waited_ms, ...}, two for
+  each holding; standings as `Standing` in extproc/admission/ports.py.
 ]]
 -- @include keys
 -- @include now
--- @include record
 -- @include totals
--- @include ledger
+-- @include record
+-- @include dequeue
+-- @include hold
 local UNKNOWN, WAITING, HELD, TAKEN_OVER = 0, 1, 2, 3
-local replica, lease_ms, heartbeat_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local lease_ms, heartbeat_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 
-redis.call('ZADD', replicas, now + heartbeat_ms, replica)
-redis.call('PEXPIRE', replicas, KEY_TTL_MS)
-
-local reply = { total.epoch, redis.call('ZCOUNT', replicas, now, '+inf') }
-for i = 6, #ARGV, 3 do
-  local id, attempt = ARGV[i], ARGV[i + 1]
-  local r = read_record(id)
-  local standing = UNKNOWN
-  if r and r.attempt == attempt and ARGV[i + 2] == '1' and is_waiting(id) then
-    dequeue(id, r) -- granted while the store was away: what an owner says it holds is held
-    hold(id, r, lease_ms)
-  end
-  if r and r.attempt ~= attempt then
-    standing = TAKEN_OVER
-  elseif r and is_waiting(id) then
-    redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
-    standing = WAITING
-  elseif r then
+local function renew(id, r, attempt, owner_holds)
+  if not r then
+    return UNKNOWN
+  elseif r.attempt ~= attempt then
+    return TAKEN_OVER
+  elseif not redis.call('ZSCORE', waiting, id) then
     redis.call('ZADD', leases, now + lease_ms, id)
-    standing = HELD
+    return HELD
+  elseif owner_holds then
+    dequeue(id, r)
+    hold(id, r, lease_ms)
+    return HELD
   end
-  reply[#reply + 1] = standing
+  redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
+  return WAITING
+end
+
+redis.call('ZADD', replicas, now + heartbeat_ms, ARGV[3])
+redis.call('PEXPIRE', replicas, KEY_TTL_MS)
+local reply = { epoch, redis.call('ZCOUNT', replicas, now, '+inf'), redis.call('EXISTS', capacity) }
+for i = 6, #ARGV, 3 do
+  local r = read_record(ARGV[i])
+  reply[#reply + 1] = renew(ARGV[i], r, ARGV[i + 1], ARGV[i + 2] == '1')
   reply[#reply + 1] = r and r.waited_ms or 0
 end
-save_totals()
+-- @include save
 return reply

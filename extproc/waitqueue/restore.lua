@@ -3,7 +3,7 @@
   what an owner says it holds is held.
 
   ARGV[1]  now_ms        test clock, or '' for Redis TIME
-  ARGV[2]  epoch         the store's epoch as the caller knows it, or ''
+  ARGV[2]  epoch         the store's epoch as the caller knows it, or 0
   ARGV[3]  replica       who holds them
   ARGV[4]  lease_ms      lifetime of a lease
   ARGV[5]  heartbeat_ms  lifetime of a waiter
@@ -14,9 +14,12 @@
 ]]
 -- @include keys
 -- @include now
--- @include record
 -- @include totals
--- @include ledger
+-- @include record
+-- @include order
+-- @include dequeue
+-- @include queue
+-- @include hold
 local replica, lease_ms, heartbeat_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 for i = 6, #ARGV, 8 do
@@ -36,5 +39,5 @@ for i = 6, #ARGV, 8 do
     end
   end
 end
-save_totals()
-return { total.epoch }
+-- @include save
+return { epoch }

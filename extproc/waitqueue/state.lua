@@ -2,25 +2,24 @@
   Read the pool's figures. Writes nothing.
 
   ARGV[1]  now_ms  test clock, or '' for Redis TIME
-  ARGV[2]  epoch   the store's epoch as the caller knows it, or ''
-  ARGV[3...]       class ranks to report the backlog of
+  ARGV[2]  epoch   the store's epoch as the caller knows it, or 0
 
-  Returns {epoch, capacity known, capacity tokens, capacity requests, used, leases, replicas, drain_per_s,
-  held token-seconds, and for each class rank: waiters, their tokens}.
+  Returns {epoch or 0 while the store is empty, capacity tokens, capacity requests, used, held, replicas, drain_per_s,
+  held token-seconds, and three for each class in which somebody waits: rank, waiters, their tokens}.
 ]]
+-- luacheck: ignore 231 311 (the totals are not saved)
 -- @include keys
 -- @include now
 -- @include totals
-local room = redis.call('HMGET', capacity, 'tokens', 'requests')
-pass_time()
+-- @include drain
+local limits = redis.call('HMGET', capacity, 'tokens', 'requests')
 local reply = {
-  total.epoch, redis.call('EXISTS', capacity), room[1] or 'none', room[2] or 'none', total.used,
-  redis.call('ZCARD', leases), redis.call('ZCOUNT', replicas, now, '+inf'), drain_per_s(),
-  string.format('%.3f', total.token_ms / 1000),
+  packed and epoch or 0, limits[1] or '', limits[2] or '', used, held,
+  redis.call('ZCOUNT', replicas, now, '+inf'), drain_per_s(), string.format('%.3f', token_ms / 1000),
 }
-for i = 3, #ARGV do
-  for _, name in ipairs({ 'depth:', 'queued:' }) do
-    reply[#reply + 1] = tonumber(redis.call('HGET', totals, name .. ARGV[i]) or '') or 0
+for class_rank, class in pairs(backlog) do
+  for _, figure in ipairs({ class_rank, class[1], class[2] }) do
+    reply[#reply + 1] = figure
   end
 end
 return reply

@@ -122,8 +122,8 @@ async def test_an_old_drain_rate_fades(cluster):
     await b.ask("r2")
     cluster.clock.advance(10_000)
     await b.leave("r1")
-    decay = math.exp(-1)
-    expected = (100 * decay + 100) / (1.0 * decay + 10.0)
+    # the first 100 tokens have faded by exp(-10 s / 10 s); 11 s that fade as they pass weigh 10 (1 - exp(-1.1)) s
+    expected = (100 * math.exp(-1) + 100) / (10 * (1 - math.exp(-1.1)))
     assert (await b.queue.state()).drain_tokens_per_s == pytest.approx(expected, rel=1e-3)
 
 

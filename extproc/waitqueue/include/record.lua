@@ -1,22 +1,15 @@
 --[[
-  Read and write the record of a request, a packed array.
+  Read the record of a request; it is written as cmsgpack.pack(r).
 
-  The attempt is the owner's mark: only the attempt that enqueued or adopted the request last may give it back.
+    attempt      the owner's mark: only the attempt that enqueued or adopted the request last may give it back
+    replica      whom to tell of a grant
+    tokens       reservation
+    class_rank, tenant  the flow
+    rank         place in the order (include/order.lua)
+    enqueued_ms  when the first attempt came
+    waited_ms    how long it waited for its grant
 ]]
 local function read_record(id)
-  local packed = redis.call('HGET', requests, id)
-  if not packed then
-    return nil
-  end
-  local f = cmsgpack.unpack(packed)
-  return {
-    attempt = f[1], replica = f[2], tokens = f[3], class_rank = f[4],
-    tenant = f[5], rank = f[6], enqueued_ms = f[7], waited_ms = f[8],
-  }
-end
-
-local function write_record(id, r)
-  redis.call('HSET', requests, id, cmsgpack.pack({
-    r.attempt, r.replica, r.tokens, r.class_rank, r.tenant, r.rank, r.enqueued_ms, r.waited_ms,
-  }))
+  local packed_record = redis.call('HGET', requests, id)
+  return packed_record and cmsgpack.unpack(packed_record)
 end

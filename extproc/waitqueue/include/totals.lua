@@ -1,62 +1,43 @@
 --[[
-  Read the running totals once, at the start of a script; change them in `total`; write them once, at its end.
+  Read the running totals once, at the start of a script, and let time pass in them; include/save.lua writes them,
+  once, at its end.
 
-  totals  epoch          names this life of the store; one that comes back empty gets another
-          used           tokens held = sum of reservations
-          token_ms       integral of used over time
-          counted_ms     when token_ms was last brought up to date
-          drained, busy_ms  tokens given back and time passed while somebody waited, both decaying: their ratio is
-                         the drain rate, and an idle pool does not dilute it
-          arrival        last arrival number given
-          frozen_until   no grants before: owners get one heartbeat to say what they hold
-          grace_until    nothing is taken back before: the store was away
-          swept_ms       last sweep
-          depth:<c>, queued:<c>  waiters and their tokens in the class of rank c (include/ledger.lua)
+  totals  a packed string of what follows from the other keys, kept so that no call need count them:
+    epoch          ms at which this life of the store began; one that comes back empty begins another
+    used, held     tokens and number of the leases = sum and number of reservations
+    queued         number of waiters
+    token_ms       integral of used over time
+    counted_ms     until when time has passed in these figures
+    drained, busy_ms  tokens given back and time passed while somebody waited, both fading with DRAIN_TAU_MS: their
+                   ratio is the drain rate, and an idle pool does not dilute it
+    arrival        last arrival number given
+    frozen_until   no grants before: owners get one heartbeat to say what they hold
+    grace_until    nothing is taken back before: the store was away
+    swept_ms       last sweep
+    backlog        class rank -> { waiters, their tokens }
 ]]
 local KEY_TTL_MS = 3600000
 local DRAIN_TAU_MS = 10000
 local LOSS_FREEZE_MS = 3000
-local FIELDS = { 'used', 'token_ms', 'counted_ms', 'drained', 'busy_ms', 'arrival', 'frozen_until', 'grace_until',
-  'swept_ms' }
+local FORMAT, SIZE = '>dddddddddddd', 12 * 8 -- the backlog follows where somebody waits
 
-local total = { epoch = redis.call('HGET', totals, 'epoch') }
-for i, value in ipairs(redis.call('HMGET', totals, unpack(FIELDS))) do
-  total[FIELDS[i]] = tonumber(value or '') or 0
-end
-if not total.epoch then
-  total.epoch = string.format('%.0f', now)
-  total.counted_ms = now
-  if ARGV[2] ~= '' then -- the caller knew an earlier life of this store: it was lost
-    total.frozen_until = now + LOSS_FREEZE_MS
-  end
+local packed = redis.call('GET', totals)
+local epoch, used, held, queued, token_ms, counted_ms, drained, busy_ms, arrival, frozen_until, grace_until, swept_ms =
+  struct.unpack(FORMAT, packed or struct.pack(FORMAT, now, 0, 0, 0, 0, now, 0, 0, 0, 0, 0, 0))
+local backlog = queued > 0 and cmsgpack.unpack(packed:sub(SIZE + 1)) or {}
+
+local known_epoch = tonumber(ARGV[2])
+if known_epoch > 0 and known_epoch ~= epoch then -- the caller knew an earlier life of this store: it was lost
+  frozen_until = epoch + LOSS_FREEZE_MS
 end
 
-local function save_totals()
-  local pairs_to_set = { 'epoch', total.epoch }
-  for _, name in ipairs(FIELDS) do
-    pairs_to_set[#pairs_to_set + 1] = name
-    pairs_to_set[#pairs_to_set + 1] = total[name]
+local elapsed_ms = now - counted_ms
+if elapsed_ms > 0 then
+  token_ms = token_ms + used * elapsed_ms
+  if queued > 0 then
+    local decay = math.exp(-elapsed_ms / DRAIN_TAU_MS)
+    drained = drained * decay
+    busy_ms = busy_ms * decay + DRAIN_TAU_MS * (1 - decay)
   end
-  redis.call('HSET', totals, unpack(pairs_to_set))
-  redis.call('PEXPIRE', totals, KEY_TTL_MS)
-end
-
-local function pass_time()
-  local elapsed = math.max(0, now - total.counted_ms)
-  if elapsed > 0 then
-    total.token_ms = total.token_ms + total.used * elapsed
-    if redis.call('EXISTS', waiting) == 1 then
-      local decay = math.exp(-elapsed / DRAIN_TAU_MS)
-      total.drained = total.drained * decay
-      total.busy_ms = total.busy_ms * decay + elapsed
-    end
-    total.counted_ms = now
-  end
-end
-
-local function drain_per_s()
-  if total.busy_ms < 500 or total.drained <= 0 then
-    return ''
-  end
-  return string.format('%.3f', total.drained * 1000 / total.busy_ms)
+  counted_ms = now
 end
