@@ -72,7 +72,8 @@ async def start_engine(no_task_left: None, caplog: pytest.LogCaptureFixture) -> 
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    records = [record for phase in ("setup", "call", "teardown") for record in caplog.get_records(phase)]
+    assert [record.getMessage() for record in records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.fixture

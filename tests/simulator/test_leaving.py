@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import struct
 import sys
 
 import aiohttp
@@ -46,10 +48,31 @@ async def shows(engine, name, value):
     return f'{name}{{engine="0",model_name="tiny"}} {value:.1f}' in await engine.metrics()
 
 
+async def test_a_connection_that_breaks_between_two_writes_is_no_error(engine, wait_until):
+    """The second write fails before aiohttp cancels; `start_engine` fails a test that logs an error."""
+    body = b'{"input": "hi", "stream": true}'  # headers, then at once the first events
+    request = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", int(engine.url.rpartition(":")[2]))) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(request % (b"/v1/responses", len(body), body))
+
+    async def all_aborted():
+        arrivals = await engine.get("/sim/arrivals")
+        return [arrival["ended"] for arrival in arrivals] == ["aborted"] * 5
+
+    await wait_until(all_aborted)
+    await wait_until(leaves_nothing(engine))
+
+
 async def test_a_whole_answer_whose_client_leaves_is_aborted(start_engine, wait_until):
     engine = await start_engine(speed=1.0)
     asking = asyncio.create_task(engine.post(CHAT, ENDLESS))
-    await wait_until(lambda: shows(engine, "vllm:generation_tokens_total", 2))
+
+    async def two_produced():
+        return (await engine.state())["kv_tokens"] >= 2  # the prompt's one, and the first output's
+
+    await wait_until(two_produced)
     asking.cancel()
     await wait_until(leaves_nothing(engine))
     (arrival,) = await engine.get("/sim/arrivals")

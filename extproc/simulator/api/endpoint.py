@@ -54,6 +54,8 @@ class Endpoint(Generic[BodyT]):
         except ApiError as error:
             arrival.ended = "error"
             return json_response(self.reply_type.error(error), status=error.status)
+        except ConnectionResetError:  # the client left during a write, before aiohttp could cancel us
+            return web.Response(status=499)
         else:
             arrival.ended = arrival.ended or "complete"
             return response
