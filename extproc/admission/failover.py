@@ -114,12 +114,13 @@ class FailoverQueue:
 
     async def renew(self, holdings: Sequence[Holding]) -> list[Standing]:
         """Renew; while the store is away, this is what tries it."""
+        believed = await self._renew_local(holdings)
         try:
             standings = await self._primary.renew(holdings)
         except QueueUnavailable as error:
             if self._local is None:
                 await self._lose(error)
-            return [Standing.HELD if h.is_granted else Standing.WAITING for h in holdings]
+            return believed
         self._answered()
         if self._local is not None:
             await self._regain()
@@ -141,6 +142,12 @@ class FailoverQueue:
     async def state(self) -> PoolState:
         """Read the figures of whichever queue decides."""
         return await (self._local or self._primary).state()
+
+    async def _renew_local(self, holdings: Sequence[Holding]) -> list[Standing]:
+        """Return where holdings stand as far as this replica knows; its own queue forgets, too."""
+        if self._local is None or self._policy is StoreLoss.CLOSED:
+            return [Standing.HELD if h.is_granted else Standing.WAITING for h in holdings]
+        return await self._local.renew(holdings)
 
     async def _try_twice(self, holding: Holding, max_requests: int) -> Placement:
         """Enqueue, forgiving one failure while other calls succeed: a slow call is not a lost store."""
