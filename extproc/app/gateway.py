@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from extproc.domain.errors import ConfigError
-from extproc.envoyconfig import Bootstrap, Target, Tcp, UnixSocket, parse_target
+from extproc.envoyconfig import MAX_HOLD_S, Bootstrap, Target, Tcp, UnixSocket, parse_target
 from extproc.settings import Settings
 
 _EXAMPLE_ENGINE = "http://127.0.0.1:8000"
+_SLACK_S = 60.0  # Forebay ends a wait, not Envoy
+_FRAMING_BYTES = 2**20  # of a gRPC message beside the body
 
 
 def bootstrap_for(settings: Settings, *, listen: str, servers: Sequence[str]) -> Bootstrap:
@@ -31,7 +33,13 @@ def bootstrap_for(settings: Settings, *, listen: str, servers: Sequence[str]) ->
         extproc=tuple(parse_target(server) for server in servers) or (_own(settings),),
         engines=tuple(_engine(url) for url in endpoints or (_EXAMPLE_ENGINE,)),
         listener=listener,
+        max_hold_s=min(MAX_HOLD_S, _longest_wait_s(settings) + settings.server.drain_wait_s + _SLACK_S),
+        max_body_bytes=min(32 * 2**20, settings.server.max_message_bytes - _FRAMING_BYTES),
     )
+
+
+def _longest_wait_s(settings: Settings) -> float:
+    return max(pool.queue.max_wait_s for pool in settings.pools)
 
 
 def _own(settings: Settings) -> Target:

@@ -50,6 +50,8 @@ def _read(entry: wire.HttpAccessLogEntry) -> Ended | None:
     if NAMESPACE not in namespaces:
         return None
     fields = namespaces[NAMESPACE].fields
+    if "pool" not in fields:
+        return None
     return Ended(
         fields["pool"].string_value,
         fields["class"].string_value,

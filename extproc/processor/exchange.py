@@ -15,7 +15,7 @@ from extproc.domain.errors import BadRequest, ProtocolViolation
 from extproc.processor import messages
 from extproc.processor.gate import Gate, Passage
 from extproc.processor.messages import Head, Message, Phase
-from extproc.processor.record import ExchangeObserver, Record, metadata, response_headers
+from extproc.processor.record import ExchangeObserver, Record, consent, metadata, response_headers
 
 _REPLAYED_BYTES = 60_000
 """Envoy keeps up to 64 KiB of a stream to replay it to another server (measured; `docs/envoy.md`)."""
@@ -75,7 +75,7 @@ class Exchange:
             passage = await self._gate.consider(endpoint, head, message.body) if endpoint else None
             if passage is None:
                 record.unmanaged()
-                await self._transport.send(messages.proceed(Phase.REQUEST_BODY))
+                await self._transport.send(messages.proceed(Phase.REQUEST_BODY, metadata=consent(head)))
                 return
             record.concerns(passage)
             can_move = self._may_be_replayed and len(message.body) < _REPLAYED_BYTES

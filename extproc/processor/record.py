@@ -13,7 +13,8 @@ from extproc.admission.service import Grant, Shed
 from extproc.domain.errors import BadRequest, BodyTooLarge
 from extproc.domain.outcome import Outcome, Refusal, Shedding
 from extproc.domain.request import PriorityClass
-from extproc.processor.gate import Passage
+from extproc.processor.gate import TICKET, Passage
+from extproc.processor.messages import Head
 
 _log = structlog.get_logger()
 
@@ -33,6 +34,15 @@ class ExchangeObserver(Protocol):
 def response_headers(passage: Passage, grant: Grant) -> dict[str, str]:
     """Return the contract's headers of an admitted response, for chains that let us write them."""
     return _headers(passage.request.flow.priority_class, grant.waited_ms, grant.tokens)
+
+
+def consent(head: Head) -> dict[str, str | int]:
+    """Return the dynamic metadata of a request that passes untouched.
+
+    Envoy's `guard` filter lets a request with a body go on only with a ticket in its metadata, so that
+    nothing goes on that nobody said yes to.
+    """
+    return {"ticket": head.headers.get(TICKET) or "-"}
 
 
 def metadata(passage: Passage, grant: Grant) -> dict[str, str | int]:

@@ -30,7 +30,7 @@ class _Stream:
         self.owes_answer = False
 
     async def receive(self) -> bytes | None:
-        data = await self._context.read()
+        data: bytes | grpc.aio.EOF = await self._context.read()
         if data is grpc.aio.EOF:
             return None
         self.owes_answer = True
