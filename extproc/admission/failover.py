@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 import structlog
@@ -140,8 +141,10 @@ class FailoverQueue:
                 await self._lose(error)
 
     async def state(self) -> PoolState:
-        """Read the figures of whichever queue decides."""
-        return await (self._local or self._primary).state()
+        """Read the figures of whichever queue decides; while nobody may, only the store's would be true."""
+        if self._local is None or self._policy is StoreLoss.CLOSED:
+            return await self._primary.state()
+        return replace(await self._local.state(), held_token_s=None)
 
     async def _renew_local(self, holdings: Sequence[Holding]) -> list[Standing]:
         """Return where holdings stand as far as this replica knows; its own queue forgets, too."""

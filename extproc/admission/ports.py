@@ -118,7 +118,7 @@ class PoolState:
         capacity: None where the store has not been told.
         backlog: what waits, by class rank.
         drain_tokens_per_s: tokens given back per second, smoothed; None when unknown.
-        held_token_s: token-seconds held since the store began, a counter.
+        held_token_s: token-seconds held since the store began, a counter; None where it was not asked.
         replicas: replicas alive.
     """
 
@@ -127,7 +127,7 @@ class PoolState:
     capacity: Capacity | None
     backlog: dict[int, ClassBacklog] = field(default_factory=dict)
     drain_tokens_per_s: float | None = None
-    held_token_s: float = 0.0
+    held_token_s: float | None = None
     replicas: int = 1
 
 

@@ -120,7 +120,7 @@ class Metrics:
 
     def saw(self, labels: PoolLabels, state: PoolState) -> None:
         """Keep a pool's figures for the next scrape."""
-        self._cluster.states[labels.pool] = (labels, state)
+        self._cluster.saw(labels, state)
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""
@@ -172,13 +172,23 @@ class PoolObserver:
 
 
 class _ClusterFigures(Collector):
-    """The cluster's figures, as Redis had them when they were last read; the same from every replica."""
+    """The cluster's figures, as Redis had them when they were last read; the same from every replica.
+
+    While Redis is away they are this replica's own, but for the counter, which stands still: its return from
+    another's count would be taken for an increase by all that Redis had counted.
+    """
 
     def __init__(self) -> None:
-        self.states: dict[str, tuple[PoolLabels, PoolState]] = {}
+        self._states: dict[str, tuple[PoolLabels, PoolState]] = {}
+        self._token_s: dict[str, float] = {}
+
+    def saw(self, labels: PoolLabels, state: PoolState) -> None:
+        self._states[labels.pool] = (labels, state)
+        if state.held_token_s is not None:
+            self._token_s[labels.pool] = state.held_token_s
 
     def collect(self) -> Iterator[Metric]:
-        seen = list(self.states.values())
+        seen = list(self._states.values())
         yield _gauge(
             "forebay_inflight_tokens",
             "Tokens held in the cluster",
@@ -216,12 +226,12 @@ class _ClusterFigures(Collector):
         yield depth
         yield tokens
 
-    @staticmethod
-    def _devices(seen: Iterable[tuple[PoolLabels, PoolState]]) -> Iterator[Metric]:
+    def _devices(self, seen: Iterable[tuple[PoolLabels, PoolState]]) -> Iterator[Metric]:
         active: dict[str, float] = {}
         most: dict[str, float] = {}
         for labels, state in seen:
-            active[labels.device] = active.get(labels.device, 0.0) + state.held_token_s
+            if labels.pool in self._token_s:
+                active[labels.device] = active.get(labels.device, 0.0) + self._token_s[labels.pool]
             if state.capacity and state.capacity.tokens is not None:
                 most[labels.device] = most.get(labels.device, 0.0) + state.capacity.tokens
         counter = CounterMetricFamily(

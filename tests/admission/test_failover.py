@@ -275,13 +275,27 @@ async def test_renewals_say_what_is_believed_while_nobody_can_be_asked():
         await bring_back(world)
 
 
-async def test_figures_come_from_whoever_decides():
+async def test_figures_come_from_whoever_decides_but_for_the_stores_own_count():
     async with world_with("local").running() as world:
         first = world.ask("r1")
         await settle()
+        assert (await world.queue.state()).held_token_s is not None
         await lose(world)
-        assert (await world.queue.state()).held_tokens == 60
+        state = await world.queue.state()
+        assert (state.held_tokens, state.held_token_s) == (60, None)
         await world.end(first)
         await settle()
         assert (await world.queue.state()).held_tokens == 0
+        await bring_back(world)
+
+
+async def test_figures_are_unknown_while_nobody_decides():
+    async with world_with("closed").running() as world:
+        await settle()
+        await lose(world)
+        with pytest.raises(QueueUnavailable):
+            await world.queue.state()
+        seen = len(world.heard.states)
+        await asyncio.sleep(5)
+        assert len(world.heard.states) == seen
         await bring_back(world)

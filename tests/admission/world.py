@@ -122,6 +122,8 @@ class World:
         max_requests: waiters it takes.
         store: what a queue in memory shares with other worlds.
         heartbeat: runs the upkeep too.
+        sweep_every_s: of the upkeep.
+        renew_every_s: likewise.
     """
 
     def __init__(
@@ -134,10 +136,12 @@ class World:
         max_requests: int = 512,
         store: MemoryStore | None = None,
         heartbeat: bool = False,
+        sweep_every_s: float = 1.0,
+        renew_every_s: float = 3.0,
     ) -> None:
         self.replica = replica
         self.heard = Heard()
-        self.mailbox = Mailbox(lambda request_id, attempt: self.outbox.post(request_id, attempt))
+        self.mailbox = Mailbox(self._bounce)
         self.store = store or MemoryStore(loop_ms, Lifetimes(), Capacity(tokens, requests))
         self.memory = MemoryQueue(self.store, replica, on_grant=self.mailbox.deliver)
         self.queue: Any = queue(self) if queue else self.memory
@@ -146,7 +150,12 @@ class World:
             self.queue, self.mailbox, self.outbox, self.heard, replica=replica, max_requests=max_requests
         )
         self.upkeep = Upkeep(
-            self.queue, self.mailbox, self.admission, self.heard, sweep_every_s=1.0, renew_every_s=3.0
+            self.queue,
+            self.mailbox,
+            self.admission,
+            self.heard,
+            sweep_every_s=sweep_every_s,
+            renew_every_s=renew_every_s,
         )
         self._heartbeat = heartbeat
 
@@ -183,6 +192,13 @@ class World:
         task = asyncio.create_task(hold(), name=name)
         task.held, task.ends = held, asyncio.Event()  # type: ignore[attr-defined]
         return task
+
+    def _bounce(self, request_id: str, attempt: str) -> None:
+        self.outbox.post(request_id, attempt)
+
+    def renew_soon(self) -> None:
+        """Told by a store that has lost its memory."""
+        self.upkeep.renew_soon()
 
     @staticmethod
     def is_held(task: asyncio.Task[Grant]) -> bool:
