@@ -39,6 +39,59 @@ up: setup  ## run the whole system here: 2 gateways, Redis, 2 simulated engines
 .PHONY: demo
 demo: up  ## the same as `make up`
 
+.PHONY: test
+test: setup  ## the default suite: units, contracts, properties, real Envoy and Redis
+	$(RUN)pytest -n 2 --dist loadgroup -m 'not slow and not container' $(ARGS)
+
+.PHONY: test-all
+test-all: setup  ## the default suite, and what takes minutes
+	$(RUN)pytest -m 'not container' $(ARGS)
+
+.PHONY: test-containers
+test-containers: setup  ## the end-to-end suite against docker compose, where a container engine runs
+	$(RUN)pytest -m container tests/containers $(ARGS)
+
+.PHONY: check
+check: setup  ## formatting, lint, types, imports, Lua, spelling, generated files
+	$(RUN)ruff format --check .
+	$(RUN)ruff check .
+	$(RUN)mypy
+	$(RUN)lint-imports
+	$(RUN)codespell
+	@$(MAKE) --no-print-directory check-lua check-generated
+
+EXPAND_LUA := import sys, pathlib; from extproc.waitqueue import scripts; \
+	[pathlib.Path(sys.argv[1], s.name + ".lua").write_text(s.source) for s in scripts.ALL]
+
+.PHONY: check-lua
+check-lua:
+	@scripts=$$(mktemp -d); trap 'rm -rf $$scripts' EXIT; \
+	$(RUN)python -c '$(EXPAND_LUA)' $$scripts; \
+	if command -v luacheck >/dev/null; then \
+		luacheck --quiet --std lua51 --read-globals redis KEYS ARGV cmsgpack --ignore 211 -- $$scripts/*.lua; \
+	elif [ -n "$$CI" ]; then echo "check-lua: luacheck is missing (Debian: lua-check)" >&2; exit 1; \
+	else echo "check-lua: skipped, luacheck is missing (Debian: lua-check)"; fi
+
+.PHONY: check-generated
+check-generated:
+	@out=$$(mktemp -d); trap 'rm -rf $$out' EXIT; \
+	$(RUN)python -m grpc_tools.protoc --proto_path=. --python_out=$$out --pyi_out=$$out extproc/processor/proto/*.proto; \
+	diff -r -x __pycache__ -x __init__.py -x '*.proto' extproc/processor/proto $$out/extproc/processor/proto || \
+		{ echo "check-generated: run 'make proto'" >&2; exit 1; }
+
+.PHONY: bench
+bench: setup  ## what Forebay costs: one run, medians and ratios
+	$(RUN)python bench/gateway.py $(ARGS)
+
+.PHONY: ci
+ci: check  ## what CI runs
+	$(RUN)pytest -n 2 --dist loadgroup -m 'not slow and not container' --cov --cov-report=term:skip-covered $(ARGS)
+	$(RUN)pytest -m slow $(ARGS)
+
 .PHONY: proto
 proto: setup  ## regenerate the wire classes from extproc/processor/proto/*.proto
 	$(RUN)python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. extproc/processor/proto/*.proto
+
+.PHONY: clean
+clean:  ## remove what was built
+	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
