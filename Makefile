@@ -68,7 +68,7 @@ check-lua:
 	@scripts=$$(mktemp -d); trap 'rm -rf $$scripts' EXIT; \
 	$(RUN)python -c '$(EXPAND_LUA)' $$scripts; \
 	if command -v luacheck >/dev/null; then \
-		luacheck --quiet --std lua51 --read-globals redis KEYS ARGV cmsgpack --ignore 211 -- $$scripts/*.lua; \
+		luacheck --quiet --std lua51 --read-globals redis KEYS ARGV cmsgpack struct --ignore 211 -- $$scripts/*.lua; \
 	elif [ -n "$$CI" ]; then echo "check-lua: luacheck is missing (Debian: lua-check)" >&2; exit 1; \
 	else echo "check-lua: skipped, luacheck is missing (Debian: lua-check)"; fi
 
