@@ -227,6 +227,20 @@ async def test_one_slow_call_is_no_loss_while_others_succeed(others_succeed):
         await world.queue.leave([("r1", "a/1")])
 
 
+async def test_a_loss_that_giving_back_notices_is_a_debt():
+    async with world_with("local").running() as world:
+        first = world.ask("r1")
+        await settle()
+        world.primary.is_away = True
+        await world.end(first)
+        await settle()
+        assert not world.queue.is_up
+        assert world.outbox.is_empty
+        assert world.store.held_tokens == 60
+        await bring_back(world)
+        assert world.store.held_tokens == 0
+
+
 async def test_many_calls_that_fail_together_lose_the_store_once():
     async with world_with("local", requests=2).running() as world:
         await world.queue.set_capacity(world.store.capacity)
