@@ -86,7 +86,7 @@ class Identity:
         wish = _first(headers, MAX_WAIT_MS) if self.reads_max_wait else None
         if wish is None or not (wish.isascii() and wish.isdigit()):
             return most_s
-        return min(most_s, int(wish) / 1000)
+        return min(most_s, float(wish) / 1000)  # not int, which balks at thousands of digits
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,9 @@ def test_a_body_is_read_with_the_attributes_that_came_with_it(is_last):
     data = bytes(
         ProcessingRequest(
             request_body=HttpBody(body=b"{}", end_of_stream=is_last),
-            attributes=attributes({"request.path": "/v1/messages", "request.headers['x-forebay-ticket']": "t-1"}),
+            attributes=attributes(
+                {"request.path": "/v1/messages", "request.headers['x-forebay-ticket']": "t-1"}
+            ),
             protocol_config=ProtocolConfiguration(),  # a field that we do not know is skipped
         )
     )
