@@ -85,7 +85,7 @@ class System:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(20)
         self.process.stdout.close()
-        self.store.close()
+        self.store.connection_pool.disconnect()
 
 
 @contextlib.contextmanager
