@@ -18,7 +18,7 @@ class Count(NamedTuple):
 class CountCache:
     """Remembers the counts of the most recently used texts.
 
-    It holds digests, no text, so that an entry has the same size (about 300 bytes) whatever it stands
+    It holds digests, no text, so that an entry has the same size (about 250 bytes) whatever it stands
     for, and nobody's prompt outlives its request. Safe to use from several threads.
     """
 

@@ -72,6 +72,6 @@ class EstimationSettings(BaseModel):
     """The same for the large lane."""
 
     cache_entries: Annotated[int, Field(ge=0)] = 32_768
-    """Texts whose token counts are remembered, about 300 bytes each; 0 remembers none."""
+    """Texts whose token counts are remembered, about 250 bytes each; 0 remembers none."""
     cache_from_chars: PositiveInt = 256
     """Shorter texts are counted faster than looked up."""

@@ -28,7 +28,7 @@ class TiktokenEstimator:
 
     Small bodies have a lane of their own, so that they never wait behind large ones; compressed ones are
     large, for nobody knows what is in them. When a lane is full, bodies in it are still read but weighed
-    by size, which takes a tenth of the time, so that its line gets shorter and the answers worse.
+    by size, which takes a third of the time, so that its line gets shorter and the answers worse.
     """
 
     def __init__(self, settings: EstimationSettings | None = None) -> None:
