@@ -24,6 +24,10 @@ from extproc.domain.outcome import Refusal, Shedding, retry_after_s
 from extproc.domain.request import InferenceRequest
 from extproc.domain.tokens import Estimate
 
+_MOST_TOKENS = 2**40
+"""Booked for one request at most. No engine holds as many, and sums of thousands stay exact in the store; a
+client's limit of 2**62 would wrap the figures of a pool that counts only requests."""
+
 _MESSAGES = {
     Refusal.NEVER_FITS: "The request needs {tokens} tokens, more than the pool can ever hold.",
     Refusal.QUEUE_FULL: "The queue is full.",
@@ -105,7 +109,7 @@ class Admission:
         """
         if self._is_draining:
             raise self._refused_while_draining(request, can_move=can_move)
-        ticket = Ticket(request, estimate.reservation_tokens, next(self._attempts))
+        ticket = Ticket(request, min(estimate.reservation_tokens, _MOST_TOKENS), next(self._attempts))
         with self._mailbox.expect(ticket, can_move=can_move) as waiter:  # before enqueue: no lost wake-up
             try:
                 waited_ms = await self._enqueue(waiter)

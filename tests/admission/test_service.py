@@ -101,6 +101,14 @@ async def test_a_request_larger_than_the_pool_is_refused_and_not_asked_back():
     assert "101 tokens" in refused.message
 
 
+async def test_no_wish_is_so_large_that_it_spoils_the_figures_where_only_requests_count():
+    async with World(tokens=None, requests=2).running() as world:
+        async with world.admission.admit(request("r1"), Estimate(10, 2**62 * 100)) as grant:
+            assert world.store.held_tokens == grant.tokens < 2**53 / 1000
+        await settle()
+        assert world.store.held_tokens == 0
+
+
 async def test_a_full_queue_refuses_and_names_a_time():
     async with World(max_requests=1).running() as world:
         first = world.ask("r1")
