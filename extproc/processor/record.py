@@ -129,7 +129,8 @@ class Record:
         """Write the line. The log has no prompt, key or token in it."""
         passage, grant = self._passage, self._grant
         if passage is None:
-            _log.info("request", outcome=self._outcome, duration_ms=self._elapsed_ms())
+            tell = _log.debug if self._outcome == Outcome.UNMANAGED else _log.info
+            tell("request", outcome=self._outcome, duration_ms=self._elapsed_ms())
             return
         _log.info(
             "request",

@@ -72,6 +72,13 @@ class System:
         """Return what a child has logged, such as `server-1`."""
         return (Path(self.described["config"]).parent / f"{name}.log").read_text(errors="replace")
 
+    def tell_troubles(self) -> None:
+        """Print what the servers complained of; pytest shows it when the test has failed."""
+        for log in sorted(Path(self.described["config"]).parent.glob("server-*.log")):
+            for line in log.read_text(errors="replace").splitlines():
+                if '"level":"info"' not in line:
+                    print(f"{log.name}: {line}")
+
     async def arrivals(self) -> list[dict]:
         """Return what reached the engines, in order of time."""
         seen = []
@@ -109,6 +116,7 @@ def run_demo(folder: Path, *options: str, environment: dict[str, str] | None = N
     try:
         yield system
     finally:
+        system.tell_troubles()
         system.stop()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()], "processes were left behind"
 
