@@ -121,6 +121,7 @@ async def test_a_history_sent_again_is_remembered(estimator):
         (b" " * (20 << 20), "", BodyTooLarge),
         (gzip.compress(b" " * (20 << 20)), "gzip", BodyTooLarge),
     ],
+    ids=["empty", "torn", "wrong type", "not utf-8", "deep", "brotli", "large", "bomb"],
 )
 async def test_bad_bodies_are_refused_and_leave_the_lanes_free(estimator, body, encoding, fault):
     with pytest.raises(fault) as raised:
@@ -130,7 +131,7 @@ async def test_bad_bodies_are_refused_and_leave_the_lanes_free(estimator, body, 
     assert (await estimator.appraise(CHAT, chat("hi"))).demand.is_exact
 
 
-async def test_a_full_lane_weighs_by_size_what_comes_next(estimator):
+async def test_a_full_lane_weighs_by_size_what_comes_next():
     gate = threading.Event()
     estimator = TiktokenEstimator(EstimationSettings(small_waiting=1))
     holding = estimator._small.run(gate.wait)
