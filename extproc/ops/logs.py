@@ -11,6 +11,10 @@ import structlog
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # variables hold prompts
+)
+
 
 def configure(level: str, log_format: str) -> None:
     """Set up logging for the process.
@@ -28,10 +32,10 @@ def configure(level: str, log_format: str) -> None:
     structlog.configure(
         processors=[
             *shared,
-            *([structlog.processors.dict_tracebacks] if is_json else []),
+            *([_TRACEBACKS] if is_json else []),
             structlog.processors.JSONRenderer(serializer=orjson.dumps)
             if is_json
-            else structlog.dev.ConsoleRenderer(),
+            else structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer)
