@@ -15,7 +15,7 @@ def kv_tokens(exposition: str) -> int | None:
     total = 0
     try:
         for family in text_string_to_metric_families(exposition):
-            if family.name == "vllm:cache_config":
+            if family.name == "vllm:cache_config_info":
                 total += sum(_tokens(sample.labels) for sample in family.samples if sample.value == 1)
     except ValueError:  # not Prometheus text
         return None
