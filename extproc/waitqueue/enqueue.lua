@@ -42,12 +42,12 @@ local known = read_record(id)
 if known then
   known.attempt, known.replica = attempt, replica
   redis.call('HSET', requests, id, cmsgpack.pack(known))
-  if redis.call('ZSCORE', waiting, id) then
-    redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
-    return answer(QUEUED, math.max(0, now - known.enqueued_ms), known.rank, known.enqueued_ms)
+  if redis.call('ZSCORE', leases, id) then
+    redis.call('ZADD', leases, now + lease_ms, id)
+    return answer(GRANTED, known.waited_ms, known.rank, known.enqueued_ms)
   end
-  redis.call('ZADD', leases, now + lease_ms, id)
-  return answer(GRANTED, known.waited_ms, known.rank, known.enqueued_ms)
+  redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
+  return answer(QUEUED, math.max(0, now - known.enqueued_ms), known.rank, known.enqueued_ms)
 end
 
 local limit = read_capacity()

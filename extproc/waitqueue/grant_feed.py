@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 from redis.asyncio import Redis
@@ -26,7 +27,7 @@ class GrantFeed:
         client: a client of its own, without a read timeout.
         replica: whose grants to hear.
         listeners: for each pool, who is told.
-        on_reconnect: called after every subscription, the first included.
+        on_reconnect: called whenever Redis has confirmed the subscription, the first time included.
     """
 
     def __init__(
@@ -40,25 +41,31 @@ class GrantFeed:
         self._client = client
         self._listeners = {grants_channel(pool, replica): listener for pool, listener in listeners.items()}
         self._on_reconnect = on_reconnect
+        self._is_up = True
 
     async def run(self) -> None:
         """Listen until cancelled, through every loss of the connection."""
-        is_up = True
         while True:
             try:
                 await self._listen()
             except (RedisError, OSError) as error:
-                if is_up:
+                if self._is_up:
                     _log.warning("grant feed lost", error=f"{type(error).__name__}: {error}")
-                is_up = False
+                self._is_up = False
                 await asyncio.sleep(_RETRY_S)
-            else:
-                is_up = True
 
     async def _listen(self) -> None:
-        async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
+        async with self._client.pubsub() as subscription:
             await subscription.subscribe(*self._listeners)
-            self._on_reconnect()
             async for message in subscription.listen():
-                waited_ms, attempt, request_id = message["data"].split(" ", 2)
-                self._listeners[message["channel"]](request_id, attempt, int(waited_ms))
+                self._receive(message)
+
+    def _receive(self, message: Mapping[str, Any]) -> None:
+        if message["type"] == "message":
+            waited_ms, attempt, request_id = message["data"].split(" ", 2)
+            self._listeners[message["channel"]](request_id, attempt, int(waited_ms))
+        elif message["type"] == "subscribe" and message["data"] == len(self._listeners):
+            if not self._is_up:
+                _log.info("grant feed back")
+            self._is_up = True
+            self._on_reconnect()

@@ -10,9 +10,38 @@ from typing import Any
 from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 _TRIES = 2  # a connection that the server has closed meanwhile fails once
+_TICKS = 5  # a budget is counted in so many parts
+
+
+class _Budget:
+    """Ends an ``async with`` with `TimeoutError` after so many seconds in which our own loop ran.
+
+    A loop that stalled for long finds its timers due before it has read what came meanwhile. Counted in
+    ticks, a stall costs one of them, so that Redis is not blamed for it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._tick_s = seconds / _TICKS
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._wait(_TICKS)
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._next.cancel()
+        await self._timeout.__aexit__(*exc_info)  # type: ignore[arg-type]
+
+    def _wait(self, ticks: int) -> None:
+        loop = asyncio.get_running_loop()
+        if ticks:
+            self._next = loop.call_later(self._tick_s, self._wait, ticks - 1)
+        else:
+            self._timeout.reschedule(loop.time())
 
 
 @dataclass(slots=True, eq=False)
@@ -21,12 +50,20 @@ class _Call:
 
     packed: bytes
     reply: asyncio.Future[Any]
-    deadline_s: float
     tries: int = 0
+
+    def answer(self, reply: object) -> None:
+        """Hand over the reply, unless the caller was cancelled and nobody awaits it."""
+        if self.reply.done():
+            return
+        if isinstance(reply, Exception):
+            self.reply.set_exception(reply)
+        else:
+            self.reply.set_result(reply)
 
 
 class Lane:
-    """Runs commands in the order of asking, each within `timeout_s`.
+    """Runs commands in the order of asking.
 
     There is at most one round trip at a time, so replies cannot be mixed up: one that nobody awaits any more
     is read and dropped, and a connection that failed is never read again. Calls made at the same time share
@@ -34,7 +71,8 @@ class Lane:
 
     Args:
         client: whose pool gives the connection, for good. Closing the client closes it.
-        timeout_s: budget of one call, waiting and connecting included.
+        timeout_s: budget of a round trip, connecting included. A call that finds one under way fails with it
+            when Redis is silent, and may take twice as long when Redis is slow.
     """
 
     def __init__(self, client: Redis, *, timeout_s: float) -> None:
@@ -42,48 +80,47 @@ class Lane:
         self._timeout_s = timeout_s
         self._connection: AbstractConnection | None = None
         self._waiting: list[_Call] = []
-        self._travelling: asyncio.Task[None] | None = None
+        self._journey: asyncio.Task[None] | None = None
 
     async def call(self, words: tuple[str | int, ...]) -> Any:
         """Return the reply to a command that does no harm when it runs twice.
 
         Raises:
             RedisError: Redis refuses the command, or cannot be reached.
-            OSError: as above; in particular `TimeoutError`, when the time is up.
+            OSError: as above; in particular `TimeoutError`, when Redis is silent.
+            UnicodeEncodeError: a word holds what UTF-8 cannot express.
         """
         loop = asyncio.get_running_loop()
         packed = pack_command(words)  # type: ignore[arg-type]  # its stub knows tuples of one word only
-        call = _Call(packed, loop.create_future(), loop.time() + self._timeout_s)
+        call = _Call(packed, loop.create_future())
         self._waiting.append(call)
-        if self._travelling is None:
-            self._travelling = loop.create_task(self._travel(), name="lane")
+        if self._journey is None:
+            self._journey = loop.create_task(self._travel(), name="lane")
         return await call.reply
 
     async def _travel(self) -> None:
         """Make round trips until nobody waits."""
         try:
-            while self._waiting:
-                calls = [call for call in self._waiting if not call.reply.done()]
+            while calls := [call for call in self._waiting if not call.reply.done()]:
                 self._waiting = []
-                if calls:
-                    await self._round_trip(calls)
+                await self._round_trip(calls)
         finally:
-            self._travelling = None
+            self._waiting = []
+            self._journey = None
 
     async def _round_trip(self, calls: list[_Call]) -> None:
-        """Answer calls, or put those back that may try again; those that may not fail."""
+        """Answer calls; where the connection breaks, leave those waiting that may try again."""
         try:
-            async with asyncio.timeout_at(calls[0].deadline_s):
+            async with _Budget(self._timeout_s):
                 await self._exchange(calls)
-        except (RedisError, OSError) as error:  # TimeoutError is an OSError
+        except Exception as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
             if self._connection is not None:
                 await self._connection.disconnect(nowait=True)
-            now_s = asyncio.get_running_loop().time()
-            unanswered = [call for call in calls if not call.reply.done()]
-            for call in unanswered:
-                if call.tries == _TRIES or now_s >= call.deadline_s:
-                    call.reply.set_exception(error)
-            self._waiting[:0] = unanswered
+            is_silent = isinstance(error, (TimeoutError, RedisTimeoutError))
+            self._waiting = calls + self._waiting
+            for call in self._waiting:
+                if is_silent or call.tries == _TRIES:
+                    call.answer(error)
 
     async def _exchange(self, calls: list[_Call]) -> None:
         for call in calls:
@@ -99,9 +136,4 @@ class Lane:
                 reply = await connection.read_response(timeout=math.inf)  # the round trip is timed as a whole
             except ResponseError as error:
                 reply = error
-            if call.reply.done():  # the caller was cancelled
-                continue
-            if isinstance(reply, ResponseError):
-                call.reply.set_exception(reply)
-            else:
-                call.reply.set_result(reply)
+            call.answer(reply)

@@ -27,7 +27,7 @@ local function renew(id, r, attempt, owner_holds)
     return UNKNOWN
   elseif r.attempt ~= attempt then
     return TAKEN_OVER
-  elseif not redis.call('ZSCORE', waiting, id) then
+  elseif redis.call('ZSCORE', leases, id) then
     redis.call('ZADD', leases, now + lease_ms, id)
     return HELD
   elseif owner_holds then

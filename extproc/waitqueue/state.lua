@@ -1,11 +1,11 @@
 --[[
-  Read the pool's figures. Writes nothing.
+  Read the pool's figures. Writes nothing, so a loss of the store cannot be noted here and the epoch is not told.
 
   ARGV[1]  now_ms  test clock, or '' for Redis TIME
   ARGV[2]  epoch   the store's epoch as the caller knows it, or 0
 
-  Returns {epoch or 0 while the store is empty, capacity tokens, capacity requests, used, held, replicas, drain_per_s,
-  held token-seconds, and three for each class in which somebody waits: rank, waiters, their tokens}.
+  Returns {0, capacity tokens, capacity requests, used, held, replicas, drain_per_s, held token-seconds,
+  and three for each class in which somebody waits: rank, waiters, their tokens}.
 ]]
 -- luacheck: ignore 231 311 (the totals are not saved)
 -- @include keys
@@ -14,7 +14,7 @@
 -- @include drain
 local limits = redis.call('HMGET', capacity, 'tokens', 'requests')
 local reply = {
-  packed and epoch or 0, limits[1] or '', limits[2] or '', used, held,
+  0, limits[1] or '', limits[2] or '', used, held,
   redis.call('ZCOUNT', replicas, now, '+inf'), drain_per_s(), string.format('%.3f', token_ms / 1000),
 }
 for class_rank, class in pairs(backlog) do

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from extproc.admission.ports import Capacity, Holding, Placement, Standing, Ticket, WaitQueue
 from extproc.domain.request import FlowKey, InferenceRequest, PriorityClass
 from extproc.waitqueue import GrantFeed, Lifetimes, MemoryQueue, MemoryStore, RedisQueue
+from extproc.waitqueue.client import connect, connect_feed
 
 POOL = "llama-70b"
 LIFETIMES = Lifetimes(lease_ms=12_000, heartbeat_ms=6_000, max_gap_ms=3_000)
@@ -132,18 +132,25 @@ class MemoryCluster(Cluster):
 class RedisCluster(Cluster):
     """Replicas around a real store, each with a client and a feed of its own."""
 
-    def __init__(self, stack: AsyncExitStack, wait_until: Any, path: str) -> None:
+    def __init__(self, stack: AsyncExitStack, wait_until: Any, url: str) -> None:
         super().__init__(stack, wait_until)
-        self.path = path
+        self.url = url
         self._feeds: dict[str, asyncio.Task[None]] = {}
 
-    async def client(self) -> Redis:
-        return await self._stack.enter_async_context(Redis(unix_socket_path=self.path, decode_responses=True))
+    async def feed(self, replica: Replica) -> None:
+        """Let a replica hear of its grants; returns once Redis has confirmed it."""
+        client = await self._stack.enter_async_context(connect_feed(self.url, timeout_s=2.0))
+        listeners, subscribed = {POOL: replica.on_grant}, asyncio.Event()
+        feed = GrantFeed(client, replica.name, listeners=listeners, on_reconnect=subscribed.set)
+        self._feeds[replica.name] = asyncio.create_task(feed.run())
+        self._stack.push_async_callback(self.deafen, replica)
+        await asyncio.wait_for(subscribed.wait(), 5)
 
     async def replica(self, name: str) -> Replica:
         replica = Replica(name)
+        client = connect(self.url, timeout_s=2.0, max_connections=4)
         replica.queue = RedisQueue(
-            await self.client(),
+            await self._stack.enter_async_context(client),
             POOL,
             name,
             on_grant=replica.on_grant,
@@ -153,12 +160,7 @@ class RedisCluster(Cluster):
             timeout_s=2.0,
             clock_ms=self.clock,
         )
-        subscribed = asyncio.Event()
-        listeners = {POOL: replica.on_grant}
-        feed = GrantFeed(await self.client(), name, listeners=listeners, on_reconnect=subscribed.set)
-        self._feeds[name] = asyncio.create_task(feed.run())
-        self._stack.push_async_callback(self.deafen, replica)
-        await asyncio.wait_for(subscribed.wait(), 5)
+        await self.feed(replica)
         return replica
 
     async def deafen(self, replica: Replica) -> None:
@@ -186,7 +188,7 @@ async def cluster(
             yield MemoryCluster(stack, wait_until)
             return
         server = stack.enter_context(store_of_kind(request.param).lend())
-        yield RedisCluster(stack, wait_until, server.path)
+        yield RedisCluster(stack, wait_until, server.url)
 
 
 @pytest.fixture
@@ -195,4 +197,4 @@ async def redis_cluster(
 ) -> AsyncIterator[RedisCluster]:
     """A cluster on a real store, for what only a store can do."""
     async with AsyncExitStack() as stack:
-        yield RedisCluster(stack, wait_until, store_server.path)
+        yield RedisCluster(stack, wait_until, store_server.url)
