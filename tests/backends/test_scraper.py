@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -59,13 +60,15 @@ async def test_each_engine_is_asked_and_keeps_its_place(serve, session):
 
 
 async def test_an_engine_that_is_silent_is_unknown(serve, session, monkeypatch):
-    import asyncio
+    over = asyncio.Event()
 
     async def silent(_):
-        await asyncio.sleep(30)
+        await over.wait()
+        return web.Response()
 
     monkeypatch.setattr(scraper, "_TIMEOUT", aiohttp.ClientTimeout(total=0.1))
     assert await Scraper(session).kv_tokens([await serve(silent)]) == [None]
+    over.set()
 
 
 async def test_a_page_in_pieces_is_read_whole(serve, session):
