@@ -95,8 +95,10 @@ class FailoverQueue:
                 return await self._try_twice(holding, max_requests)
             except QueueUnavailable as error:
                 await self._lose(error)
-        if self._policy is StoreLoss.CLOSED or self._local is None:
+        if self._policy is StoreLoss.CLOSED:
             return Refused(Refusal.STORE_UNAVAILABLE)
+        if self._local is None:  # it came back while we heard that it was lost
+            return await self.enqueue(holding, max_requests=max_requests)
         return await self._local.enqueue(holding, max_requests=max_requests)
 
     async def leave(self, tickets: Sequence[tuple[str, str]]) -> None:

@@ -38,7 +38,12 @@ def explain(settings: Settings, body: bytes, *, path: str, model: str | None) ->
     if pool is None:
         return {**reckoning, "pool": None, "reservation_tokens": 0, "why": "no pool manages the model"}
     cost = estimate(
-        Demand(reckoning["prompt_tokens"], reckoning["max_output_tokens"], reckoning["answers"]),
+        Demand(
+            reckoning["prompt_tokens"],
+            reckoning["max_output_tokens"],
+            answers=reckoning["answers"],
+            prompts=reckoning["prompts"],
+        ),
         default_output_tokens=pool.default_output_tokens,
         context_tokens=pool.context_tokens,
     )

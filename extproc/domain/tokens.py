@@ -10,16 +10,18 @@ class Demand:
     """What a request body asks for, before any limit of the pool is applied.
 
     Attributes:
-        prompt_tokens: tokens the engine will see as input.
+        prompt_tokens: tokens the engine will see as input, all prompts together.
         max_output_tokens: the client's limit for one answer, or None where it gave none.
-        answers: how many answers are generated side by side (`n`, `best_of`); 0 for endpoints that
-            generate nothing, such as embeddings.
+        answers: how many answers are generated side by side, over all prompts (`n`, `best_of`); 0 for
+            endpoints that generate nothing, such as embeddings.
+        prompts: how many prompts the body has; each has the context for itself.
         is_exact: False where a part was extrapolated instead of counted.
     """
 
     prompt_tokens: int
     max_output_tokens: int | None = None
     answers: int = 1
+    prompts: int = 1
     is_exact: bool = True
 
 
@@ -49,7 +51,7 @@ def estimate(demand: Demand, *, default_output_tokens: int, context_tokens: int 
     """Return what to book for a demand.
 
     The output budget is the client's limit, or `default_output_tokens` where it gave none, never more
-    than the model's context has left after the prompt; once for every answer.
+    than the model's context has left after a prompt (of the mean length); once for every answer.
 
     Args:
         demand: what the body asks for.
@@ -58,5 +60,5 @@ def estimate(demand: Demand, *, default_output_tokens: int, context_tokens: int 
     """
     budget = default_output_tokens if demand.max_output_tokens is None else demand.max_output_tokens
     if context_tokens is not None:
-        budget = min(budget, max(0, context_tokens - demand.prompt_tokens))
+        budget = min(budget, max(0, context_tokens - demand.prompt_tokens // demand.prompts))
     return Estimate(demand.prompt_tokens, budget * demand.answers)

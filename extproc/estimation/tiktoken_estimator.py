@@ -100,7 +100,13 @@ class TiktokenEstimator:
         weight = self._weigh(read_body, counts=counts)
         return Appraisal(
             read_body,
-            Demand(weight.prompt_tokens, read_body.max_output_tokens, read_body.answers, weight.is_exact),
+            Demand(
+                weight.prompt_tokens,
+                read_body.max_output_tokens,
+                answers=read_body.answers,
+                prompts=read_body.prompts,
+                is_exact=weight.is_exact,
+            ),
         )
 
     def _weigh(self, body: InferenceBody, *, counts: bool) -> Weight:
