@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from extproc.domain.errors import ConfigError
 from extproc.domain.rank import MAX_CLASS_RANK
@@ -283,6 +283,8 @@ def parse(document: Any, *, source: str) -> Settings:
         raise ConfigError(f"{source}: the top level must be a mapping, not {type(document).__name__}")
     try:
         return Settings(**document)
+    except SettingsError as error:  # a FOREBAY_ variable for a list or section that is not JSON
+        raise ConfigError(f"environment: {error}: {error.__cause__}") from error
     except ValidationError as error:
         faults = error.errors(include_url=False)
         deepest = [f for f in faults if not any(_contains(f["loc"], other["loc"]) for other in faults)]
