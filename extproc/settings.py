@@ -9,6 +9,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -31,6 +32,15 @@ def _known(cls: type[BaseModel], data: Any) -> Any:
     return data
 
 
+def _is_url(text: str, *schemes: str) -> bool:
+    """Tell whether a text is a URL with one of the schemes, a host, and a port that can be one."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port out of range, or no number
+        return False
+
+
 class Section(BaseModel):
     """A part of the configuration: closed, and never changed after it was read."""
 
@@ -44,6 +54,13 @@ class RedisSettings(Section):
     url: str = "redis://localhost:6379/0"
     timeout_s: Seconds = Field(0.25, description="budget of one decision; beyond it the store is lost")
     max_connections: PositiveInt = 64
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_store(cls, url: str) -> str:
+        if not _is_url(url, "redis", "rediss") and not url.startswith("unix://"):
+            raise ValueError("must be a URL such as redis://localhost:6379/0, rediss://... or unix:///path")
+        return url
 
 
 class ServerSettings(Section):
@@ -127,7 +144,7 @@ class BackendSettings(Section):
     @classmethod
     def _are_urls(cls, endpoints: tuple[str, ...]) -> tuple[str, ...]:
         for endpoint in endpoints:
-            if not endpoint.startswith(("http://", "https://")):
+            if not _is_url(endpoint, "http", "https"):
                 raise ValueError(f"{endpoint!r} is not a URL such as http://10.0.0.7:8000")
         return endpoints
 
@@ -299,7 +316,8 @@ def _explain(source: str, fault: Any) -> str:
     """Return `file: field: what is wrong (got value)`."""
     field = ".".join(str(part) for part in fault["loc"]) or "top level"
     value = fault["input"]
-    got = "" if isinstance(value, dict | BaseModel) else f" (got {value!r})"
+    is_shown = not isinstance(value, dict | BaseModel) and "@" not in str(value)  # a URL may hold a password
+    got = f" (got {value!r})" if is_shown else ""
     return f"{source}: {field}: {fault['msg'].removeprefix('Value error, ')}{got}"
 
 

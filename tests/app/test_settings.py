@@ -110,6 +110,24 @@ BAD = {
         "'10.0.0.7:8000'",
         "http://10.0.0.7:8000",
     ),
+    "engine's port": (
+        with_pool(backends={"endpoints": ["http://engine:99999"]}),
+        "pools.0.backends.endpoints",
+        "'http://engine:99999'",
+        "http://10.0.0.7:8000",
+    ),
+    "store": (
+        "redis: {url: 'localhost:6379'}",
+        "redis.url",
+        "'localhost:6379'",
+        "rediss://... or unix:///path",
+    ),
+    "store's port": (
+        "redis: {url: 'redis://h:port'}",
+        "redis.url",
+        "'redis://h:port'",
+        "redis://localhost:6379/0",
+    ),
     "pools alike": ("pools: [{name: p}, {name: p}]", "pools", "twice: p", "distinct names"),
     "classes alike": (
         "classes: [{name: a, rank: 0}, {name: a, rank: 1}]\ndefault_class: a",
@@ -165,6 +183,20 @@ def test_a_bad_value_is_named_with_file_field_and_what_is_allowed(load, tmp_path
     assert message.startswith(str(tmp_path / "forebay.yaml"))
     for part in (field, value, allowed):
         assert part in message
+
+
+def test_a_password_is_not_told(load):
+    with pytest.raises(ConfigError) as caught:
+        load("redis: {url: 'http://user:hunter2@store'}")
+    assert "redis.url" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:pw@store:6380/1", "rediss://store", "unix:///run/redis.sock?db=1", "redis://[::1]:6379"]
+)
+def test_every_form_of_a_stores_address_is_taken(load, url):
+    assert load(f"redis: {{url: '{url}'}}").redis.url == url
 
 
 def test_every_fault_is_told_at_once(load):
