@@ -60,13 +60,10 @@ check: setup  ## formatting, lint, types, imports, Lua, spelling, generated file
 	$(RUN)codespell
 	@$(MAKE) --no-print-directory check-lua check-generated
 
-EXPAND_LUA := import sys, pathlib; from extproc.waitqueue import scripts; \
-	[pathlib.Path(sys.argv[1], s.name + ".lua").write_text(s.source) for s in scripts.ALL]
-
 .PHONY: check-lua
 check-lua:
 	@scripts=$$(mktemp -d); trap 'rm -rf $$scripts' EXIT; \
-	$(RUN)python -c '$(EXPAND_LUA)' $$scripts; \
+	$(RUN)python -m extproc.waitqueue $$scripts; \
 	if command -v luacheck >/dev/null; then \
 		luacheck --quiet --std lua51 --read-globals redis KEYS ARGV cmsgpack struct --ignore 211 -- $$scripts/*.lua; \
 	elif [ -n "$$CI" ]; then echo "check-lua: luacheck is missing (Debian: lua-check)" >&2; exit 1; \
