@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from extproc.domain.errors import ConfigError
@@ -38,6 +46,15 @@ def _is_url(text: str, *schemes: str) -> bool:
         parts = urlsplit(text)
         return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port out of range, or no number
+        return False
+
+
+def _is_address(text: str) -> bool:
+    """Tell whether a text is host:port; port 0 lets the system choose."""
+    try:
+        parts = urlsplit(f"//{text}")
+        return parts.netloc == text and bool(parts.hostname) and parts.port is not None
+    except ValueError:
         return False
 
 
@@ -78,6 +95,14 @@ class ServerSettings(Section):
     drain_s: Annotated[float, Field(ge=0)] = Field(
         120, description="on SIGTERM, how long responses may run on"
     )
+
+    @field_validator("grpc", "http")
+    @classmethod
+    def _is_an_address(cls, address: str, info: ValidationInfo) -> str:
+        is_absent = info.field_name == "grpc" and not address
+        if not (is_absent or _is_address(address)):
+            raise ValueError("must be host:port, such as 0.0.0.0:9002")
+        return address
 
 
 class LeaseSettings(Section):

@@ -22,6 +22,7 @@ from extproc.admin.http import application
 from extproc.app.pool import Loop, PoolRuntime
 from extproc.app.servers import bind, grpc_server, http_server
 from extproc.backends.scraper import Scraper
+from extproc.domain.errors import ConfigError
 from extproc.domain.request import PriorityClass
 from extproc.estimation import TiktokenEstimator
 from extproc.ops.metrics import Metrics
@@ -94,11 +95,14 @@ class Replica:
             loops: list[tuple[str, Loop]] = [("grant feed", feed.run)]
             for pool in self._pools:
                 loops += [(f"{pool.settings.name}: {_name(loop)}", loop) for loop in await pool.start()]
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(_endless(loop), name=name) for name, loop in loops]
-                await self._serve(stopping, on_ready)
-                for task in running:
-                    task.cancel()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    running = [tasks.create_task(_endless(loop), name=name) for name, loop in loops]
+                    await self._serve(stopping, on_ready)
+                    for task in running:
+                        task.cancel()
+            except* ConfigError as group:
+                raise ConfigError("; ".join(map(str, group.exceptions))) from group
 
     async def _serve(self, stopping: asyncio.Event, on_ready: Callable[[dict[str, str]], None]) -> None:
         server = grpc_server(self._settings.server)

@@ -64,7 +64,7 @@ async def http_server(app: web.Application, address: str) -> AsyncIterator[str]:
     try:
         site = web.TCPSite(runner, host.strip("[]") or None, int(port))
         await site.start()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:  # a port that is taken, none, or beyond 65535
         await runner.cleanup()
         raise ConfigError(f"server.http: cannot listen on {address}: {error}") from error
     try:

@@ -83,6 +83,15 @@ def test_check_config_in_this_process(config):
     assert yaml.safe_load(call("check-config", config))["default_class"] == "interactive"
 
 
+def test_a_fault_in_this_process_ends_it_with_2(monkeypatch, capsys, config):
+    config.write_text("pools: []")
+    monkeypatch.setattr(sys, "argv", ["forebay", "check-config", str(config)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith(f"forebay: {config}: pools: ")
+
+
 # --- estimate -------------------------------------------------------------------------------------------
 
 

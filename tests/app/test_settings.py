@@ -128,6 +128,15 @@ BAD = {
         "'redis://h:port'",
         "redis://localhost:6379/0",
     ),
+    "port": ("server: {http: '0.0.0.0:70000'}", "server.http", "'0.0.0.0:70000'", "must be host:port"),
+    "no port": ("server: {grpc: localhost}", "server.grpc", "'localhost'", "must be host:port"),
+    "no host": ("server: {http: ''}", "server.http", "''", "must be host:port"),
+    "a path": (
+        "server: {grpc: 'unix:/run/x.sock'}",
+        "server.grpc",
+        "'unix:/run/x.sock'",
+        "must be host:port",
+    ),
     "pools alike": ("pools: [{name: p}, {name: p}]", "pools", "twice: p", "distinct names"),
     "classes alike": (
         "classes: [{name: a, rank: 0}, {name: a, rank: 1}]\ndefault_class: a",
@@ -197,6 +206,11 @@ def test_a_password_is_not_told(load):
 )
 def test_every_form_of_a_stores_address_is_taken(load, url):
     assert load(f"redis: {{url: '{url}'}}").redis.url == url
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9002", "[::]:9002", "localhost:0", ""])
+def test_every_form_of_an_address_is_taken(load, address):
+    assert load(f"server: {{grpc: '{address}'}}").server.grpc == address
 
 
 def test_every_fault_is_told_at_once(load):
