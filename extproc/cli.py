@@ -198,5 +198,63 @@ def top(
         asyncio.run(client.watch(url, every_s, Console()))
 
 
+@app.command()
+def bench(
+    url: Annotated[list[str] | None, typer.Option(help="a gateway, repeatable; used in turn")] = None,
+    model: Annotated[str, typer.Option(help="that the requests name")] = "llama-3.3-70b",
+    rate: Annotated[float, typer.Option(min=0.01, help="requests a second, at exponential gaps")] = 10,
+    duration: Annotated[float, typer.Option(min=0.1, help="seconds of sending")] = 30,
+    warmup: Annotated[float, typer.Option(min=0, help="seconds of sending before, not reported")] = 0,
+    load: Annotated[
+        list[str] | None,
+        typer.Option("--class", help="NAME=SHARE[:PROMPT_TOKENS[:OUTPUT_TOKENS]], repeatable"),
+    ] = None,
+    body_bytes: Annotated[
+        int | None, typer.Option(min=1, help="exact size of all bodies, instead of prompt tokens")
+    ] = None,
+    tenants: Annotated[int, typer.Option(min=1, help="tenants that requests come from")] = 1,
+    header: Annotated[list[str] | None, typer.Option(help="'name: value', repeatable; not saved")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="seconds for one request")] = 120,
+    seed: Annotated[int, typer.Option(help="same seed, same arrivals, classes and tenants")] = 0,
+    save: Annotated[Path | None, typer.Option(help="write the result here, for --compare")] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None, typer.Option(help="send nothing: show two saved results and their ratios")
+    ] = None,
+    *,
+    stream: Annotated[bool, typer.Option("--stream/--no-stream", help="ask for streamed answers")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Send Poisson load to a running gateway and show percentiles by class, or compare two results."""
+    from extproc.bench import BenchOptions, ClassLoad, Result, report, run_bench  # noqa: PLC0415 - only here
+
+    if compare is not None:
+        Console().print(report.compare(*map(Result.load, compare)))
+        return
+    defaults = BenchOptions()
+    options = BenchOptions(
+        urls=tuple(url or defaults.urls),
+        model=model,
+        classes=tuple(map(ClassLoad.parse, load or ())) or defaults.classes,
+        rate_per_s=rate,
+        duration_s=duration,
+        warmup_s=warmup,
+        timeout_s=timeout,
+        is_streaming=stream,
+        body_bytes=body_bytes,
+        tenants=tenants,
+        seed=seed,
+        headers=BenchOptions.parse_headers(header or ()),
+    )
+    result = uvloop.run(run_bench(options))
+    if save is not None:
+        result.save(save)
+    if json:
+        _print_json(report.as_json(result))
+    else:
+        Console().print(report.show(result))
+    if not result.has_answers:
+        raise typer.Exit(1)
+
+
 def _print_json(value: Any) -> None:
     typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
