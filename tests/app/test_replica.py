@@ -262,7 +262,7 @@ async def test_a_drain_beside_another_replica_hands_its_waiters_over(own_store, 
         await waiting.write(body(x_forebay_ticket="t-1"))
 
         async def waits() -> bool:
-            return (await one.pool())["own"]["waiting"] == 1
+            return (await one.pool())["waiting"]["interactive"]["requests"] == 1
 
         await wait_until(waits)
         one.stopping.set()
@@ -309,6 +309,18 @@ async def test_a_replica_starts_without_its_store_and_joins_it_later(
 
         await wait_until(is_up, 10)
         assert (await served.get("/readyz"))[0] == 200
+
+
+async def test_a_store_that_lost_its_memory_is_told_what_is_held(served, own_store, wait_until):
+    stream, _ = await served.ask(body())
+    own_store._control.flushall()
+
+    async def is_healed() -> bool:
+        pool = await served.pool()
+        return (pool["held"]["requests"], pool["capacity"]["tokens"]) == (1, 100)
+
+    await wait_until(is_healed)
+    stream.cancel()
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------
