@@ -1,7 +1,8 @@
-"""The whole system as a user starts it: `forebay demo --json`, with real Envoys, Redis and engines."""
+"""The whole system as a user starts it, with real Envoys, Redis and engines: `forebay demo --json`, or containers."""
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import json
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -41,14 +42,16 @@ class Held:
 
 
 @dataclass
-class System:
-    """A running demo."""
+class System(abc.ABC):
+    """A running system, however it was started.
 
-    process: subprocess.Popen[bytes]
+    Attributes:
+        described: what `forebay demo --json` says of it.
+        store: its Redis.
+    """
+
     described: dict
-    errors: Path
     store: redis.Redis
-    pids: list[int] = field(default_factory=list)
 
     @property
     def urls(self) -> list[str]:
@@ -57,9 +60,13 @@ class System:
     def gateway(self, index: int) -> dict:
         return self.described["gateways"][index]
 
+    @abc.abstractmethod
     def kill(self, kind: str, index: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to `extproc` or `envoy` of a gateway."""
-        os.kill(self.gateway(index)[f"pid_{kind}"], number)
+
+    @abc.abstractmethod
+    def log(self, name: str) -> str:
+        """Return what a part has logged, such as `server-1`."""
 
     def held(self) -> Held:
         keys = [TAG + name for name in ("leases", "reservations", "waiting")]
@@ -68,16 +75,12 @@ class System:
     def keys_that_stay(self) -> set[str]:
         return {key for key in self.store.scan_iter() if self.store.ttl(key) == -1}
 
-    def log(self, name: str) -> str:
-        """Return what a child has logged, such as `server-1`."""
-        return (Path(self.described["config"]).parent / f"{name}.log").read_text(errors="replace")
-
     def tell_troubles(self) -> None:
         """Print what the servers complained of; pytest shows it when the test has failed."""
-        for log in sorted(Path(self.described["config"]).parent.glob("server-*.log")):
-            for line in log.read_text(errors="replace").splitlines():
+        for name in (f"server-{number}" for number, _ in enumerate(self.urls, 1)):
+            for line in self.log(name).splitlines():
                 if '"level":"info"' not in line:
-                    print(f"{log.name}: {line}")
+                    print(f"{name}: {line}")
 
     async def arrivals(self) -> list[dict]:
         """Return what reached the engines, in order of time."""
@@ -87,6 +90,19 @@ class System:
                 async with session.get(f"{engine['url']}/sim/arrivals") as page:
                     seen += await page.json()
         return sorted(seen, key=lambda arrival: arrival["at"])
+
+
+@dataclass
+class Demo(System):
+    """A system of processes."""
+
+    process: subprocess.Popen[bytes]
+
+    def kill(self, kind: str, index: int, number: int = signal.SIGKILL) -> None:
+        os.kill(self.gateway(index)[f"pid_{kind}"], number)
+
+    def log(self, name: str) -> str:
+        return (Path(self.described["config"]).parent / f"{name}.log").read_text(errors="replace")
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -112,7 +128,7 @@ def run_demo(folder: Path, *options: str, environment: dict[str, str] | None = N
     store = redis.Redis.from_url(described["redis"], decode_responses=True)
     pids = [g[k] for g in described["gateways"] for k in ("pid_envoy", "pid_extproc")]
     pids += [engine["pid"] for engine in described["engines"]]
-    system = System(process, described, errors, store, pids)
+    system = Demo(described, store, process)
     try:
         yield system
     finally:
