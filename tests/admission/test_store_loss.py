@@ -18,7 +18,7 @@ from extproc.waitqueue import GrantFeed, RedisQueue
 from extproc.waitqueue.client import connect, connect_feed
 
 POOL = "llama-70b"
-BUDGET_S = 0.25
+BUDGET_S = 0.5
 
 
 @asynccontextmanager

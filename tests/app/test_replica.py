@@ -42,7 +42,7 @@ def settings_for(store: Any, **changes: Any) -> Settings:
 def document(store: Any, **changes: Any) -> dict[str, Any]:
     pool = {"name": "llama", "models": ["llama*"], "capacity": {"tokens": 100}, "device": "H100-SXM"}
     return {
-        "redis": {"url": store if isinstance(store, str) else store.url},
+        "redis": {"url": store.url, "timeout_s": 5},  # a busy machine is no lost store
         "server": {
             "grpc": "127.0.0.1:0",
             "http": "127.0.0.1:0",
