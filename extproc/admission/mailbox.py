@@ -33,6 +33,8 @@ class Waiter:
         Raises:
             Exception: whatever `fail` was given.
         """
+        if self._news.done():
+            return self._news.result()
         return await asyncio.shield(self._news)  # a timeout around the wait must not cancel the news itself
 
     @property

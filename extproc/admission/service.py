@@ -150,6 +150,7 @@ class Admission:
                 raise self._refused(waiter.holding.ticket, placement)
             if isinstance(placement, Granted):
                 waiter.deliver(placement.waited_ms)
+                return await waiter.grant()  # at once, unless a drain was quicker
             return await self._wait(waiter, placement.waited_ms)
         except Shed as shed:
             self._observer.shed(request, shed.shedding.refusal)

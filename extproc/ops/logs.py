@@ -24,7 +24,6 @@ def configure(level: str, log_format: str) -> None:
         log_format: json or console.
     """
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

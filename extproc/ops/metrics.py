@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -92,6 +93,9 @@ class Metrics:
             "forebay_store_up", "1 while the shared queue decides, by pool", ("pool",), registry=self.registry
         )
         self._models: set[str] = set()
+        # Finding a series by its labels costs more than counting in it; the labels are closed sets or capped.
+        self.requests_of = cache(self.requests.labels)
+        self.queue_wait_of = cache(self.queue_wait.labels)
 
     def pool_observer(self, labels: PoolLabels) -> PoolObserver:
         """Return the observer of one pool."""
@@ -137,8 +141,8 @@ class PoolObserver:
 
     def admitted(self, request: InferenceRequest, wait_s: float) -> None:
         """A request may go on after `wait_s` in the queue."""
-        name = request.flow.priority_class.name
-        self._metrics.queue_wait.labels(self._metrics.model(request.model), name).observe(wait_s)
+        model = self._metrics.model(request.model)
+        self._metrics.queue_wait_of(model, request.flow.priority_class.name).observe(wait_s)
         self._count(request, Outcome.ADMITTED)
 
     def shed(self, request: InferenceRequest, refusal: Refusal) -> None:
@@ -168,7 +172,7 @@ class PoolObserver:
         self._metrics.store_up.labels(self._labels.pool).set(int(is_up))
 
     def _count(self, request: InferenceRequest, outcome: Outcome | Refusal) -> None:
-        self._metrics.requests.labels(self._labels.pool, request.flow.priority_class.name, outcome).inc()
+        self._metrics.requests_of(self._labels.pool, request.flow.priority_class.name, outcome).inc()
 
 
 class _ClusterFigures(Collector):

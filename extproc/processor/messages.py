@@ -102,7 +102,7 @@ def _head_from_attributes(request: wire.ProcessingRequest) -> Head | None:
 def proceed(
     phase: Phase,
     *,
-    metadata: Mapping[str, str | int] | None = None,
+    metadata: Mapping[str, str] | None = None,
     set_headers: Mapping[str, str] | None = None,
 ) -> bytes:
     """Encode the reply that lets a phase go on.
@@ -116,7 +116,9 @@ def proceed(
         return _PLAIN[phase]
     response = wire.ProcessingResponse.FromString(_PLAIN[phase])
     if metadata:
-        response.dynamic_metadata.get_or_create_struct(NAMESPACE).update(dict(metadata))
+        fields = response.dynamic_metadata.fields[NAMESPACE].struct_value.fields
+        for name, value in metadata.items():
+            fields[name].string_value = value
     if set_headers:
         _set(getattr(response, phase).response.header_mutation, set_headers)
     return response.SerializeToString()

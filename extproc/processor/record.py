@@ -36,7 +36,7 @@ def response_headers(passage: Passage, grant: Grant) -> dict[str, str]:
     return _headers(passage.request.flow.priority_class, grant.waited_ms, grant.tokens)
 
 
-def consent(head: Head) -> dict[str, str | int]:
+def consent(head: Head) -> dict[str, str]:
     """Return the dynamic metadata of a request that passes untouched.
 
     Envoy's `guard` filter lets a request with a body go on only with a ticket in its metadata, so that
@@ -45,7 +45,7 @@ def consent(head: Head) -> dict[str, str | int]:
     return {"ticket": head.headers.get(TICKET) or "-"}
 
 
-def metadata(passage: Passage, grant: Grant) -> dict[str, str | int]:
+def metadata(passage: Passage, grant: Grant) -> dict[str, str]:
     """Return the dynamic metadata of an admitted request.
 
     Envoy's `header_mutation` writes the first three as response headers; the access log brings all of it
