@@ -75,12 +75,16 @@ class Rig:
         self._pids = pids
         self._redis = redis
 
+    def read(self) -> Reading:
+        """Return the processor time used so far."""
+        return Reading.take(self._pids)
+
     async def measure(self, load: Awaitable[Latencies]) -> Run:
         """Run a load and meter what it uses."""
         calls_before, us_before = await self._scripts()
-        before = Reading.take(self._pids)
+        before = self.read()
         seen = await load
-        used = Reading.take(self._pids).since(before)
+        used = self.read().since(before)
         calls, us = await self._scripts()
         return Run(seen, used, calls - calls_before, (us - us_before) / 1e6)
 
