@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -66,6 +67,7 @@ class Mailbox:
     def __init__(self, bounce: Bounce) -> None:
         self._bounce = bounce
         self._waiters: dict[str, Waiter] = {}
+        self._let_go: deque[str] = deque(maxlen=10_000)  # whose grants wait in the store for a later attempt
 
     @contextmanager
     def expect(self, ticket: Ticket, *, can_move: bool = False) -> Iterator[Waiter]:
@@ -75,14 +77,16 @@ class Mailbox:
             yield waiter
         finally:
             del self._waiters[ticket.attempt]
+            if waiter.has_let_go:
+                self._let_go.append(ticket.attempt)
 
     def deliver(self, request_id: str, attempt: str, waited_ms: int) -> None:
         """Deliver a grant; a `GrantListener`."""
         waiter = self._waiters.get(attempt)
-        if waiter is None:
-            self._bounce(request_id, attempt)
-        else:
+        if waiter is not None:
             waiter.deliver(waited_ms)
+        elif attempt not in self._let_go:
+            self._bounce(request_id, attempt)
 
     def get(self, attempt: str) -> Waiter | None:
         """Return the waiter of an attempt, or None when it has gone."""

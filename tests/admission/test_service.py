@@ -269,6 +269,23 @@ async def test_draining_beside_others_leaves_waiters_their_place():
     assert world.heard.words[1:3] == ["handed over r2", "handed over r4"]
 
 
+async def test_a_grant_that_comes_between_two_attempts_waits_for_the_later():
+    async with World().running() as world:
+        other = World(replica="b", store=world.store)
+        async with other.running():
+            first = other.ask("r1")
+            await settle()
+            waiting = world.ask("r2", can_move=True)
+            await asyncio.sleep(3)
+            world.admission.drain(can_hand_over=True)
+            with pytest.raises(HandedOver):
+                await waiting
+            await other.end(first)  # grants r2, which nobody has brought yet
+            await settle()
+            assert world.store.entries["r2"].is_granted
+            assert (await other.end(other.ask("r2"))).waited_ms == 3000
+
+
 async def test_the_end_of_a_drain_refuses_everybody_who_still_waits():
     async with World().running() as world:
         first = world.ask("r1")
