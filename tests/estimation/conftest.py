@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 from collections.abc import Callable, Iterator
@@ -12,10 +11,6 @@ import pytest
 import tiktoken
 
 from extproc.estimation import EstimationSettings, TiktokenEstimator
-
-# looptime asks for the current loop before every test, which creates one that nobody closes where a
-# plain test comes before the first asynchronous one. With "none" said once, it gets none.
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,6 @@ import pytest
 from extproc.simulator.server import serve_engine
 from extproc.simulator.settings import EngineSettings
 
-# looptime's plugin asks for the current loop even around tests that have none. Without this word the policy
-# would make one then, which nobody closes and whose warning fails whatever test runs when it is collected.
-asyncio.set_event_loop(None)
-
 FIXTURES = Path(__file__).parent / "fixtures"
 
 

@@ -1,37 +1,28 @@
-"""The configuration: a YAML file, with `FOREBAY_` variables of the environment above it.
-
-`FOREBAY_REDIS__URL=redis://...` sets `redis.url`; a double underscore goes one level down.
-"""
+"""The sections of the configuration: closed, frozen, with units in their names."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from extproc.domain.errors import ConfigError
 from extproc.domain.rank import MAX_CLASS_RANK
-from extproc.estimation.settings import EstimationSettings
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-def _known(cls: type[BaseModel], data: Any) -> Any:
+def refuse_unknown_keys(cls: type[BaseModel], data: Any) -> Any:
     """Refuse unknown keys with the names of those that are known, which pydantic's own refusal leaves out."""
     if isinstance(data, dict) and (unknown := sorted(data.keys() - cls.model_fields.keys())):
         raise ValueError(
@@ -62,7 +53,7 @@ class Section(BaseModel):
     """A part of the configuration: closed, and never changed after it was read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    _knows_its_keys = model_validator(mode="before")(_known)
+    _knows_its_keys = model_validator(mode="before")(refuse_unknown_keys)
 
 
 class RedisSettings(Section):
@@ -228,124 +219,3 @@ class LogSettings(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "console"] = "json"
-
-
-class Settings(BaseSettings):
-    """Everything `forebay serve` needs to know."""
-
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix="FOREBAY_", env_nested_delimiter="__"
-    )
-
-    _knows_its_keys = model_validator(mode="before")(_known)
-
-    redis: RedisSettings = RedisSettings()
-    on_store_loss: Literal["local", "open", "closed"] = "local"
-    server: ServerSettings = ServerSettings()
-    leases: LeaseSettings = LeaseSettings()
-    estimation: EstimationSettings = EstimationSettings()
-    headers: HeaderSettings = HeaderSettings()
-    pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1)] = (PoolSettings(name="default"),)
-    classes: Annotated[tuple[ClassSettings, ...], Field(min_length=1)] = (
-        ClassSettings(name="interactive", rank=0),
-        ClassSettings(name="batch", rank=10),
-    )
-    default_class: str = "interactive"
-    log: LogSettings = LogSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic passes its sources by name
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put the environment above the file."""
-        return env_settings, init_settings
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        _distinct("pools", [pool.name for pool in self.pools])
-        _distinct("classes", [c.name for c in self.classes])
-        _distinct("classes, by rank,", [str(c.rank) for c in self.classes])
-        if self.default_class not in {c.name for c in self.classes}:
-            raise ValueError(
-                f"default_class: {self.default_class!r} is none of the classes: "
-                f"{', '.join(c.name for c in self.classes)}"
-            )
-        return self
-
-    def pool_for(self, model: str | None) -> PoolSettings | None:
-        """Return the pool that manages a model: an exact name first, then the first pattern that matches.
-
-        A request that names no model belongs to the only pool, if there is but one.
-        """
-        if model is None:
-            return self.pools[0] if len(self.pools) == 1 else None
-        for pool in self.pools:
-            if model in pool.models:
-                return pool
-        for pool in self.pools:
-            if any(fnmatchcase(model, pattern) for pattern in pool.models):
-                return pool
-        return None
-
-
-def _distinct(what: str, names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{what} must have distinct names; twice: {', '.join(twice)}")
-
-
-def load(path: Path | None) -> Settings:
-    """Read a configuration file.
-
-    Args:
-        path: YAML; None for the defaults and the environment alone.
-
-    Raises:
-        ConfigError: the file cannot be read or a value is not allowed; names file, field and value.
-    """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return parse(document or {}, source=str(path or "environment"))
-
-
-def parse(document: Any, *, source: str) -> Settings:
-    """Return settings from a parsed document.
-
-    Raises:
-        ConfigError: see `load`.
-    """
-    if not isinstance(document, dict):
-        raise ConfigError(f"{source}: the top level must be a mapping, not {type(document).__name__}")
-    try:
-        return Settings(**document)
-    except SettingsError as error:  # a FOREBAY_ variable for a list or section that is not JSON
-        raise ConfigError(f"environment: {error}: {error.__cause__}") from error
-    except ValidationError as error:
-        faults = error.errors(include_url=False)
-        deepest = [f for f in faults if not any(_contains(f["loc"], other["loc"]) for other in faults)]
-        raise ConfigError("\n".join(_explain(source, fault) for fault in deepest)) from error
-
-
-def _contains(outer: tuple[Any, ...], inner: tuple[Any, ...]) -> bool:
-    return len(outer) < len(inner) and inner[: len(outer)] == outer
-
-
-def _explain(source: str, fault: Any) -> str:
-    """Return `file: field: what is wrong (got value)`."""
-    field = ".".join(str(part) for part in fault["loc"]) or "top level"
-    value = fault["input"]
-    is_shown = not isinstance(value, dict | BaseModel) and "@" not in str(value)  # a URL may hold a password
-    got = f" (got {value!r})" if is_shown else ""
-    return f"{source}: {field}: {fault['msg'].removeprefix('Value error, ')}{got}"
-
-
-def dump(settings: Settings) -> str:
-    """Return the effective configuration as YAML, defaults included."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
