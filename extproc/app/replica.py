@@ -17,6 +17,8 @@ import aiohttp
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from extproc.admin.http import application
 from extproc.app.pool import Loop, PoolRuntime
@@ -31,10 +33,11 @@ from extproc.processor.gate import Gate, Identity, Pool
 from extproc.processor.servicer import AccessLog, Processor, handlers
 from extproc.settings import Settings, Trust
 from extproc.waitqueue import GrantFeed
-from extproc.waitqueue.client import connect, connect_feed
+from extproc.waitqueue.client import check_store, connect, connect_feed
 
 _FLUSH_S = 5.0  # last words to the store; what it does not hear by then expires there
 _STOP_S = 2.0
+_SPARE_CONNECTIONS = 2  # beside each queue's own
 _log = structlog.get_logger()
 
 
@@ -66,35 +69,9 @@ class Replica:
             ConfigError: an address cannot be bound.
         """
         async with AsyncExitStack() as stack:
-            session = await stack.enter_async_context(aiohttp.ClientSession())
-            redis = self._settings.redis
-            client = connect(redis.url, timeout_s=redis.timeout_s, max_connections=redis.max_connections)
-            feed_client = connect_feed(redis.url, timeout_s=redis.timeout_s)
-            stack.push_async_callback(client.aclose)
-            stack.push_async_callback(feed_client.aclose)
             stack.callback(self._estimator.close)
             await asyncio.to_thread(self._estimator.warm_up)
-            scraper = Scraper(session)
-            self._pools = [
-                PoolRuntime(
-                    pool,
-                    self._settings,
-                    client=client,
-                    replica=self.name,
-                    metrics=self._metrics,
-                    read_engines=scraper.kv_tokens,
-                )
-                for pool in self._settings.pools
-            ]
-            feed = GrantFeed(
-                feed_client,
-                self.name,
-                listeners={pool.settings.name: pool.mailbox.deliver for pool in self._pools},
-                on_reconnect=self._renew_soon,
-            )
-            loops: list[tuple[str, Loop]] = [("grant feed", feed.run)]
-            for pool in self._pools:
-                loops += [(f"{pool.settings.name}: {_name(loop)}", loop) for loop in await pool.start()]
+            loops = await self._wire(stack)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     running = [tasks.create_task(_endless(loop), name=name) for name, loop in loops]
@@ -103,6 +80,49 @@ class Replica:
                         task.cancel()
             except* ConfigError as group:
                 raise ConfigError("; ".join(map(str, group.exceptions))) from group
+
+    async def _wire(self, stack: AsyncExitStack) -> list[tuple[str, Loop]]:
+        """Connect the rooms and return the loops to run, named; the stack closes what was opened."""
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        redis, pools = self._settings.redis, self._settings.pools
+        client = connect(
+            redis.url, timeout_s=redis.timeout_s, max_connections=len(pools) + _SPARE_CONNECTIONS
+        )
+        feed_client = connect_feed(redis.url, timeout_s=redis.timeout_s)
+        stack.push_async_callback(client.aclose)
+        stack.push_async_callback(feed_client.aclose)
+        self._pools = [
+            PoolRuntime(
+                pool,
+                self._settings,
+                client=client,
+                replica=self.name,
+                metrics=self._metrics,
+                read_engines=Scraper(session).kv_tokens,
+            )
+            for pool in pools
+        ]
+        feed = GrantFeed(
+            feed_client,
+            self.name,
+            listeners={pool.settings.name: pool.mailbox.deliver for pool in self._pools},
+            on_reconnect=self._renew_soon,
+        )
+        await self._question_store(client)
+        loops: list[tuple[str, Loop]] = [("grant feed", feed.run)]
+        for pool in self._pools:
+            loops += [(f"{pool.settings.name}: {_name(loop)}", loop) for loop in await pool.start()]
+        return loops
+
+    async def _question_store(self, client: Redis) -> None:
+        """Tell the operator what the store should not be like. One that is away now may come later."""
+        try:
+            async with asyncio.timeout(self._settings.redis.timeout_s * 4):
+                warnings = await check_store(client)
+        except (RedisError, OSError):
+            return
+        for warning in warnings:
+            _log.warning("store", warning=warning)
 
     async def _serve(self, stopping: asyncio.Event, on_ready: Callable[[dict[str, str]], None]) -> None:
         server = grpc_server(self._settings.server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pydantic_settings import SettingsError
 
 from extproc.domain.errors import ConfigError
 from extproc.settings.root import Settings
+
+_PASSWORD = re.compile(r"(://[^/@]*:)[^/@]*@")
 
 
 def load(path: Path | None) -> Settings:
@@ -64,5 +67,7 @@ def _explain(source: str, fault: Any) -> str:
 
 
 def dump(settings: Settings) -> str:
-    """Return the effective configuration as YAML, defaults included."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """Return the effective configuration as YAML, defaults included and the store's password left out."""
+    document = settings.model_dump(mode="json")
+    document["redis"]["url"] = _PASSWORD.sub(r"\1***@", document["redis"]["url"])
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)

@@ -61,7 +61,6 @@ class RedisSettings(Section):
 
     url: str = "redis://localhost:6379/0"
     timeout_s: Seconds = Field(0.25, description="budget of one decision; beyond it the store is lost")
-    max_connections: PositiveInt = 64
 
     @field_validator("url")
     @classmethod

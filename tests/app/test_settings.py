@@ -70,7 +70,7 @@ def test_the_effective_configuration_reads_back_as_itself(load):
 
 
 BAD = {
-    "unknown key": ("redis: {adress: x}", "redis", "'adress'", "known are url, timeout_s, max_connections"),
+    "unknown key": ("redis: {adress: x}", "redis", "'adress'", "known are url, timeout_s"),
     "unknown section": ("rediss: {}", "top level", "'rediss'", "known are redis, on_store_loss"),
     "policy": ("on_store_loss: ignore", "on_store_loss", "'ignore'", "'local', 'open' or 'closed'"),
     "timeout": ("redis: {timeout_s: 0}", "redis.timeout_s", "0", "greater than 0"),
@@ -291,3 +291,9 @@ def test_a_request_without_a_model_belongs_to_the_only_pool():
     found = pools(only=["llama"]).pool_for(None)
     assert found is not None
     assert found.name == "only"
+
+
+def test_the_effective_configuration_tells_no_password():
+    settings = configuration.parse({"redis": {"url": "redis://user:secret@host:6379/0"}}, source="file")
+    assert "secret" not in configuration.dump(settings)
+    assert "redis://user:***@host:6379/0" in configuration.dump(settings)
