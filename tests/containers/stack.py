@@ -16,7 +16,7 @@ from e2e.harness import System
 from testcontainers.compose import DockerCompose
 
 ROOT = Path(__file__).parents[2]
-FILES = ["docker-compose.yml", "tests/containers/ports.yaml"]
+FILES = ["docker-compose.yml", "tests/containers/tests.yaml"]
 
 _VARIABLES = {
     "--speed": "ENGINE_SPEED",
@@ -60,13 +60,18 @@ class Stack(System):
         self.do("kill", "--signal", signal.Signals(number).name, service)
 
     def log(self, name: str) -> str:
-        return "".join(self.compose.get_logs(name))
+        return self.do("logs", "--no-color", "--no-log-prefix", name)
 
-    def do(self, *command: str) -> None:
-        """Run a command of `docker compose`."""
-        subprocess.run(
-            [*self.compose.docker_compose_command(), *command], cwd=ROOT, check=True, capture_output=True
+    def do(self, *command: str) -> str:
+        """Run a command of `docker compose` and return what it printed."""
+        done = subprocess.run(
+            [*self.compose.docker_compose_command(), *command],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
         )
+        return done.stdout
 
 
 @contextlib.contextmanager
