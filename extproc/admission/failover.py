@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import TypeVar
 
 import structlog
 
@@ -24,6 +24,7 @@ from extproc.admission.ports import (
 from extproc.domain.errors import QueueUnavailable
 from extproc.domain.outcome import Refusal
 
+T = TypeVar("T")
 _log = structlog.get_logger()
 
 _MAX_DEBTS = 100_000  # older ones are taken back by the store's sweep anyway
@@ -49,9 +50,10 @@ MakeLocal = Callable[[Capacity, int], WaitQueue]
 class FailoverQueue:
     """A `WaitQueue` that never raises `QueueUnavailable` from `enqueue`, whatever the store does.
 
-    The store counts as lost when a call fails and none that began later has succeeded. From then on only
-    renewals try it. When one succeeds the store has been told of everything this replica holds, granted
-    meanwhile or not, so that its figures are right again within that one call.
+    The store counts as lost when a call fails twice in a row: one slow call, or an event loop that was late
+    to read the answer, is no loss. From then on renewals and sweeps try it. When one succeeds the store has
+    been told of everything this replica holds, granted meanwhile or not, so that its figures are right again
+    within that one call.
 
     Args:
         primary: the shared queue.
@@ -81,7 +83,6 @@ class FailoverQueue:
         self._local: WaitQueue | None = None
         self._capacity = Capacity(None, None)
         self._debts: list[tuple[str, str]] = []
-        self._answered_at = 0.0
 
     @property
     def is_up(self) -> bool:
@@ -92,7 +93,7 @@ class FailoverQueue:
         """Ask the shared queue, or follow the policy while it is away."""
         if self._local is None:
             try:
-                return await self._try_twice(holding, max_requests)
+                return await _twice(lambda: self._primary.enqueue(holding, max_requests=max_requests))
             except QueueUnavailable as error:
                 await self._lose(error)
         if self._policy is StoreLoss.CLOSED:
@@ -105,11 +106,10 @@ class FailoverQueue:
         """Give back; while the store is away, it is told when it returns."""
         if self._local is None:
             try:
-                await self._primary.leave(tickets)
+                await _twice(lambda: self._primary.leave(tickets))
             except QueueUnavailable as error:
                 await self._lose(error)
             else:
-                self._answered()
                 return
         self._debts = [*self._debts, *tickets][-_MAX_DEBTS:]
         if self._local is not None:
@@ -119,18 +119,19 @@ class FailoverQueue:
         """Renew; while the store is away, this is what tries it."""
         believed = await self._renew_local(holdings)
         try:
-            standings = await self._primary.renew(holdings)
+            standings = await _twice(lambda: self._primary.renew(holdings))
         except QueueUnavailable as error:
             if self._local is None:
                 await self._lose(error)
             return believed
-        self._answered()
         if self._local is not None:
             await self._regain()
         return standings
 
     async def sweep(self) -> Swept:
-        """Sweep whichever queue decides."""
+        """Sweep whichever queue decides, once it is known which."""
+        if self._local is not None:
+            await self.renew(self._mailbox.holdings())
         return await (self._local or self._primary).sweep()
 
     async def set_capacity(self, capacity: Capacity) -> None:
@@ -153,21 +154,6 @@ class FailoverQueue:
         if self._local is None or self._policy is StoreLoss.CLOSED:
             return [Standing.HELD if h.is_granted else Standing.WAITING for h in holdings]
         return await self._local.renew(holdings)
-
-    async def _try_twice(self, holding: Holding, max_requests: int) -> Placement:
-        """Enqueue, forgiving one failure while other calls succeed: a slow call is not a lost store."""
-        started_at = asyncio.get_running_loop().time()
-        try:
-            placement = await self._primary.enqueue(holding, max_requests=max_requests)
-        except QueueUnavailable:
-            if self._answered_at < started_at:
-                raise
-            placement = await self._primary.enqueue(holding, max_requests=max_requests)
-        self._answered()
-        return placement
-
-    def _answered(self) -> None:
-        self._answered_at = asyncio.get_running_loop().time()
 
     async def _lose(self, error: QueueUnavailable) -> None:
         """Go on alone: with the leases held, and the waiters in their order."""
@@ -193,3 +179,11 @@ class FailoverQueue:
         except QueueUnavailable as error:
             self._debts = [*debts, *self._debts]
             await self._lose(error)
+
+
+async def _twice(call: Callable[[], Awaitable[T]]) -> T:
+    """Call the shared queue, and once more if that fails: whatever is asked of it may be asked twice."""
+    try:
+        return await call()
+    except QueueUnavailable:
+        return await call()

@@ -60,7 +60,7 @@ class RedisSettings(Section):
     """The shared store."""
 
     url: str = "redis://localhost:6379/0"
-    timeout_s: Seconds = Field(0.25, description="budget of one decision; beyond it the store is lost")
+    timeout_s: Seconds = Field(0.25, description="budget of one call; after two in vain the store is lost")
 
     @field_validator("url")
     @classmethod

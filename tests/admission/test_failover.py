@@ -8,7 +8,7 @@ import pytest
 from admission.world import Fickle, World, failover, request
 
 from extproc.admission.failover import StoreLoss
-from extproc.admission.ports import Capacity, Granted, Holding, Placement, Standing, Ticket
+from extproc.admission.ports import Capacity, Granted, Holding, Placement, Refused, Standing, Ticket
 from extproc.admission.service import Shed
 from extproc.domain.errors import QueueUnavailable
 from extproc.domain.outcome import Refusal
@@ -211,20 +211,25 @@ class SlowToFail(Fickle):
         return await super().enqueue(holding, max_requests=max_requests)
 
 
-@pytest.mark.parametrize("others_succeed", [True, False])
-async def test_one_slow_call_is_no_loss_while_others_succeed(others_succeed):
+async def test_one_slow_call_is_no_loss():
     async with world_with("closed").running() as world:
         await asyncio.sleep(0.1)
         world.queue._primary = world.primary = SlowToFail(world.memory)
         holding = Holding(Ticket(request("r1"), 60, "a/1"))
-        asking = asyncio.create_task(world.queue.enqueue(holding, max_requests=10))
-        await asyncio.sleep(0.1)
-        if others_succeed:
-            await world.queue.leave([("other", "a/0")])
-        placement = await asking
-        assert (placement == Granted(0)) == others_succeed
-        assert world.queue.is_up == others_succeed
+        assert await world.queue.enqueue(holding, max_requests=10) == Granted(0)
+        assert world.queue.is_up
         await world.queue.leave([("r1", "a/1")])
+
+
+async def test_two_in_a_row_are_a_loss_and_the_next_sweep_regains():
+    async with world_with("closed").running() as world:
+        world.primary.is_away = True
+        holding = Holding(Ticket(request("r1"), 60, "a/1"))
+        assert isinstance(await world.queue.enqueue(holding, max_requests=10), Refused)
+        assert not world.queue.is_up
+        world.primary.is_away = False
+        await world.queue.sweep()
+        assert world.queue.is_up
 
 
 async def test_a_loss_that_giving_back_notices_is_a_debt():
