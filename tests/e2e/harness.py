@@ -24,6 +24,9 @@ from multidict import CIMultiDictProxy
 POOL = "demo"
 TAG = f"{{forebay:v1:{POOL}}}:"
 
+# On a busy machine a store that answers late is no store that is lost.
+_PATIENCE = {"FOREBAY_REDIS__TIMEOUT_S": "1"}
+
 # Read in one step inside Redis, so that what is seen was true at one time.
 _SAMPLE = """
 local tokens = 0
@@ -120,7 +123,7 @@ def run_demo(folder: Path, *options: str, environment: dict[str, str] | None = N
             [sys.executable, "-m", "extproc", "demo", "--json", *options],
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **_PATIENCE, **(environment or {})},
         )
     line = process.stdout.readline()
     assert line, f"the demo did not start:\n{errors.read_text()}"
