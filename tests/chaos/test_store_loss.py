@@ -54,7 +54,9 @@ async def test_a_redis_that_restarts_empty_heals_within_a_heartbeat(demo, sessio
     assert [status for status, _, _ in answers] == [200] * 9
     assert max(sample.requests for sample in sampler.samples) <= 3
     served = [a["request_id"] for a in await system.arrivals() if a["request_id"] != "hog"]
-    assert sorted(served[:3]) == ["waiter-0", "waiter-1", "waiter-2"]  # three went at once
+    places = {request_id: place for place, request_id in enumerate(served)}
+    for n in range(3):  # three go at once, so only those of different rounds have an order at the engine
+        assert places[f"waiter-{n}"] < places[f"waiter-{n + 3}"]
     await until_nothing_is_held(system, 5)
 
 
