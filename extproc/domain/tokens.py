@@ -1,4 +1,4 @@
-"""Tokens: foreseen (`Demand`), booked (`Estimate`) and seen (`Usage`)."""
+"""Tokens: asked for (`Demand`) and booked (`Estimate`)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,6 @@ class Estimate:
     def reservation_tokens(self) -> int:
         """Tokens to book; at least one, so that no request is free."""
         return max(1, self.prompt_tokens + self.output_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens a response really cost, as far as they were seen; None is unknown, not zero."""
-
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
 
 
 def estimate(demand: Demand, *, default_output_tokens: int, context_tokens: int | None = None) -> Estimate:
