@@ -21,9 +21,11 @@ from extproc.admission.ports import (
     Refused,
     Standing,
     Swept,
+    Ticket,
 )
 from extproc.domain.outcome import Refusal
 from extproc.waitqueue.memory_store import Entry, MemoryStore
+from extproc.waitqueue.restoring import forgotten
 
 _DEPARTED_MS = 60_000
 
@@ -45,7 +47,8 @@ class MemoryQueue:
             return self._adopt(known, holding, now_ms)
         if store.capacity and store.capacity.tokens is not None and ticket.tokens > store.capacity.tokens:
             return Refused(Refusal.NEVER_FITS)
-        entry = self._new_entry(holding, now_ms)
+        rank = store.next_rank(ticket.request.flow.priority_class.rank, now_ms)
+        entry = self._new_entry(ticket, now_ms, rank, now_ms)
         if (not store.waiting or entry.rank < store.waiting[0][0]) and store.fits(entry.tokens):
             store.hold(entry, now_ms)
             holding.rank, holding.enqueued_ms = entry.rank, entry.enqueued_ms
@@ -73,7 +76,10 @@ class MemoryQueue:
         """Keep holdings and this replica alive; see `WaitQueue.renew`."""
         store, now_ms = self._store, self._store.pass_time()
         store.replicas[self._replica] = now_ms + store.lifetimes.heartbeat_ms
-        return [self._renew_one(holding, now_ms) for holding in holdings]
+        standings = [self._renew_one(holding, now_ms) for holding in holdings]
+        for holding in forgotten(holdings, standings):
+            self._restore(holding, now_ms)
+        return standings
 
     async def sweep(self) -> Swept:
         """Take back what nobody renews, then grant what fits; see `WaitQueue.sweep`."""
@@ -114,19 +120,16 @@ class MemoryQueue:
             replicas=sum(until > now_ms for until in store.replicas.values()),
         )
 
-    def _new_entry(self, holding: Holding, now_ms: int) -> Entry:
-        """Return an entry at the place that another store gave the holding, or at the end of its class."""
-        store, ticket = self._store, holding.ticket
-        class_rank, is_known = ticket.request.flow.priority_class.rank, holding.enqueued_ms > 0
+    def _new_entry(self, ticket: Ticket, now_ms: int, rank: int, enqueued_ms: int) -> Entry:
         return Entry(
             request_id=ticket.request.id,
             attempt=ticket.attempt,
             replica=self._replica,
             tokens=ticket.tokens,
-            class_rank=class_rank,
-            rank=holding.rank if is_known else store.next_rank(class_rank, now_ms),
-            enqueued_ms=holding.enqueued_ms if is_known else now_ms,
-            expires_ms=now_ms + store.lifetimes.heartbeat_ms,
+            class_rank=ticket.request.flow.priority_class.rank,
+            rank=rank,
+            enqueued_ms=enqueued_ms,
+            expires_ms=now_ms + self._store.lifetimes.heartbeat_ms,
         )
 
     def _adopt(self, entry: Entry, holding: Holding, now_ms: int) -> Placement:
@@ -142,7 +145,6 @@ class MemoryQueue:
         store, lifetimes = self._store, self._store.lifetimes
         entry = store.entries.get(holding.ticket.request.id)
         if entry is None:
-            self._restore(holding, now_ms)
             return Standing.UNKNOWN
         if entry.attempt != holding.ticket.attempt:
             return Standing.TAKEN_OVER
@@ -158,13 +160,17 @@ class MemoryQueue:
         return Standing.HELD
 
     def _restore(self, holding: Holding, now_ms: int) -> None:
-        if holding.ticket.attempt in self._store.departed:
+        store, ticket = self._store, holding.ticket
+        if ticket.attempt in store.departed:
             return
-        entry = self._new_entry(holding, now_ms)
+        rank, enqueued_ms = holding.rank, holding.enqueued_ms
+        if not enqueued_ms:  # it never heard from a store where it stands: at the end, from now on
+            rank, enqueued_ms = store.next_rank(ticket.request.flow.priority_class.rank, now_ms), now_ms
+        entry = self._new_entry(ticket, now_ms, rank, enqueued_ms)
         if holding.is_granted:
-            self._store.hold(entry, now_ms)
+            store.hold(entry, now_ms)
         else:
-            self._store.queue(entry)
+            store.queue(entry)
 
     def _refuse(self, refusal: Refusal, entry: Entry) -> Refused:
         return Refused(refusal, self._store.ahead_tokens(entry), self._store.drain_tokens_per_s())

@@ -29,6 +29,7 @@ from extproc.waitqueue import scripts
 from extproc.waitqueue.keys import pool_keys
 from extproc.waitqueue.lane import Lane
 from extproc.waitqueue.lifetimes import Lifetimes
+from extproc.waitqueue.restoring import forgotten
 from extproc.waitqueue.scripts import Script
 
 T = TypeVar("T")
@@ -139,7 +140,12 @@ class RedisQueue:
         standings: list[Standing] = []
         with self._watching_leavers() as left:
             for batch in _batches(holdings) or [()]:  # a replica that holds nothing is alive, too
-                standings += await self._renew_batch(batch, left)
+                standings += await self._renew_batch(batch)
+            lost = [h for h in forgotten(holdings, standings) if h.ticket.attempt not in left]
+            for batch in _batches(lost):
+                await self._restore(batch)
+        if self._capacity is not None and not self._is_capacity_told:
+            await self.set_capacity(self._capacity)
         return standings
 
     async def sweep(self) -> Swept:
@@ -181,26 +187,18 @@ class RedisQueue:
             replicas=replicas,
         )
 
-    async def _renew_batch(self, holdings: Sequence[Holding], left: set[str]) -> list[Standing]:
+    async def _renew_batch(self, holdings: Sequence[Holding]) -> list[Standing]:
         lifetimes = self._lifetimes
         self.replicas, knows_capacity, *figures = await self._call(
             scripts.RENEW,
             scripts.Renew(self._replica, lifetimes.lease_ms, lifetimes.heartbeat_ms),
             [w for h in holdings for w in (h.ticket.request.id, h.ticket.attempt, int(h.is_granted))],
         )
-        if self._capacity is not None and not (knows_capacity and self._is_capacity_told):
-            await self.set_capacity(self._capacity)
+        self._is_capacity_told = self._is_capacity_told and bool(knows_capacity)
         standings = [Standing(figure) for figure in figures[::2]]
         for holding, standing, waited_ms in zip(holdings, standings, figures[1::2], strict=True):
             if standing is Standing.HELD and not holding.is_granted:
                 self._on_grant(holding.ticket.request.id, holding.ticket.attempt, waited_ms)
-        forgotten = [
-            holding
-            for holding, standing in zip(holdings, standings, strict=True)
-            if standing is Standing.UNKNOWN and holding.ticket.attempt not in left
-        ]
-        if forgotten:
-            await self._restore(forgotten)
         return standings
 
     async def _restore(self, holdings: Sequence[Holding]) -> None:

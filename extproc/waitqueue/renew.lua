@@ -41,7 +41,7 @@ end
 
 redis.call('ZADD', replicas, now + heartbeat_ms, ARGV[3])
 redis.call('PEXPIRE', replicas, KEY_TTL_MS)
-local reply = { epoch, redis.call('ZCOUNT', replicas, now, '+inf'), redis.call('EXISTS', capacity) }
+local reply = { epoch, redis.call('ZCOUNT', replicas, '(' .. now, '+inf'), redis.call('EXISTS', capacity) }
 for i = 6, #ARGV, 3 do
   local r = read_record(ARGV[i])
   reply[#reply + 1] = renew(ARGV[i], r, ARGV[i + 1], ARGV[i + 2] == '1')

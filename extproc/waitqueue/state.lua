@@ -15,7 +15,7 @@
 local limits = redis.call('HMGET', capacity, 'tokens', 'requests')
 local reply = {
   0, limits[1] or '', limits[2] or '', used, held,
-  redis.call('ZCOUNT', replicas, now, '+inf'), drain_per_s(), string.format('%.3f', token_ms / 1000),
+  redis.call('ZCOUNT', replicas, '(' .. now, '+inf'), drain_per_s(), string.format('%.3f', token_ms / 1000),
 }
 for class_rank, class in pairs(backlog) do
   for _, figure in ipairs({ class_rank, class[1], class[2] }) do
