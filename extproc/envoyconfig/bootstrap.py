@@ -61,6 +61,7 @@ class Bootstrap:
         retries: how often a request that got no answer is brought to a server again. All of them take
             about 6 s, in which a server may restart; a request fails as late when there is none.
         access_log: file for a JSON line a request, such as `/dev/stdout`; None for none.
+        shares_port: False to fail where another process listens on the port, instead of sharing its clients.
 
     Raises:
         ConfigError: a value is out of its range, or a list is empty.
@@ -75,6 +76,7 @@ class Bootstrap:
     max_hold_s: float = 1800
     retries: int = 24
     access_log: str | None = None
+    shares_port: bool = True
 
     def __post_init__(self) -> None:
         _check("extproc", self.extproc, bool(self.extproc), "at least one server")
@@ -108,6 +110,7 @@ def render(bootstrap: Bootstrap) -> str:
         node_id=json.dumps(bootstrap.node_id),
         admin=_address(bootstrap.admin),
         listener=_address(bootstrap.listener),
+        reuse_port=json.dumps(bootstrap.shares_port),
         idle_timeout=_duration(max(_SILENCE_S, bootstrap.max_hold_s + _ROOM_S)),
         max_hold=_duration(bootstrap.max_hold_s),
         max_body_bytes=str(bootstrap.max_body_bytes),

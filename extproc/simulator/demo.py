@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import yaml
 from extproc import settings as configuration
 from extproc.settings import Settings
 from extproc.simulator.console import Story
-from extproc.simulator.launch import Engine, Launcher, System, gateway_ports
+from extproc.simulator.launch import Engine, Launcher, System, claim_ports
 
 _DEFAULT_MODEL = "llama-3.3-70b"
 
@@ -74,7 +74,7 @@ async def _start(options: DemoOptions, stack: AsyncExitStack, story: Story) -> S
     stack.callback(shutil.rmtree, directory, ignore_errors=True)
     given = _read(options.config)
     models = _models(configuration.parse(given, source=str(options.config or "defaults")))
-    ports = gateway_ports(options.gateways, options.port)
+    claims = claim_ports(options.gateways, options.port, stack.enter_context(ExitStack()))
     launcher = Launcher(directory, stack, story)
     redis = options.redis or await launcher.redis()
     engines: list[Engine] = [(url.rstrip("/"), None) for url in options.upstreams]
@@ -82,7 +82,7 @@ async def _start(options: DemoOptions, stack: AsyncExitStack, story: Story) -> S
     urls = [url for url, _ in engines]
     config = directory / "forebay.yaml"
     config.write_text(yaml.safe_dump(_configure(given, options, redis, urls)), encoding="utf-8")
-    gateways = await launcher.gateways(ports, config, urls)
+    gateways = await launcher.gateways(claims, config, urls)
     return System(gateways, redis, engines, config, models[0])
 
 

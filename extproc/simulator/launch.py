@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from extproc.envoyconfig import Bootstrap, Tcp, render
 from extproc.envoyconfig.binary import find_envoy
 from extproc.simulator import store
 from extproc.simulator.console import Story
-from extproc.simulator.processes import Child, accepts, free_ports, is_free, start
+from extproc.simulator.processes import Child, accepts, claim_port, free_ports, start
 
 Engine = tuple[str, Child | None]
 """An engine's URL, and its process unless it was given."""
@@ -125,8 +126,9 @@ class Launcher:
 
         return await asyncio.gather(*(engine(i, port) for i, port in enumerate(free_ports(number), 1)))
 
-    async def gateways(self, ports: list[int], config: Path, engines: list[str]) -> list[Gateway]:
-        """Start a server and an Envoy for each port; each Envoy falls back to the other gateways' servers."""
+    async def gateways(self, claims: list[socket.socket], config: Path, engines: list[str]) -> list[Gateway]:
+        """Start a server and an Envoy for each claimed port; each Envoy falls back to the other servers."""
+        ports = [claim.getsockname()[1] for claim in claims]
         servers = await asyncio.gather(*(self._server(index, config) for index in range(1, len(ports) + 1)))
         gateways = []
         for index, (port, admin_port) in enumerate(zip(ports, free_ports(len(ports)), strict=True)):
@@ -137,7 +139,9 @@ class Launcher:
                 listener=Tcp(_HOST, port),
                 admin=Tcp(_HOST, admin_port),
                 node_id=f"gateway-{index + 1}",
+                shares_port=False,
             )
+            claims[index].close()
             gateways.append(
                 Gateway(
                     url=f"http://{_HOST}:{port}",
@@ -182,19 +186,24 @@ class Launcher:
         return child
 
 
-def gateway_ports(number: int, first: int | None) -> list[int]:
-    """Return ports for gateways: `first` and those after it, or the usual ones where they are free.
+def claim_ports(number: int, first: int | None, stack: ExitStack) -> list[socket.socket]:
+    """Claim ports for gateways: `first` and those after it, or the usual ones where they are free.
+
+    Two demos that start at once would both find the usual ones free, and their Envoys share the clients.
 
     Raises:
         ConfigError: a port that was asked for is in use.
     """
     wanted = [(first or _DEFAULT_PORT) + n for n in range(number)]
-    taken = [port for port in wanted if not is_free(port)]
-    if not taken:
-        return wanted
+    claims = [stack.enter_context(claim) for claim in map(claim_port, wanted) if claim is not None]
+    if len(claims) == number:
+        return claims
     if first is not None:
+        taken = sorted({*wanted} - {claim.getsockname()[1] for claim in claims})
         raise ConfigError(f"--port {first}: port {taken[0]} is in use; leave --port out to have free ones")
-    return free_ports(number)
+    for claim in claims:
+        claim.close()
+    return [stack.enter_context(claim) for claim in (claim_port(0) for _ in range(number)) if claim]
 
 
 def upstream(url: str) -> Tcp:

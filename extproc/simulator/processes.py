@@ -126,15 +126,20 @@ def free_ports(number: int, host: str = "127.0.0.1") -> list[int]:
             sock.close()
 
 
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Return whether a port can be listened on."""
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, port))
-        except OSError:
-            return False
-    return True
+def claim_port(port: int, host: str = "127.0.0.1") -> socket.socket | None:
+    """Listen on a port (0 for any free one) so that nobody else takes it, or return None where it is in use.
+
+    Close the socket to give the port to the program that is to have it.
+    """
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that linger are nobody's claim
+    try:
+        sock.bind((host, port))
+        sock.listen()
+    except OSError:
+        sock.close()
+        return None
+    return sock
 
 
 async def accepts(host: str, port: int) -> bool:
