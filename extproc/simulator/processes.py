@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -15,18 +15,19 @@ from pathlib import Path
 
 from extproc.domain.errors import ForebayError
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+# Runs in the child and becomes the program: the kernel ends it with its parent, however that ends. Not a
+# `preexec_fn`, which would run in a copy of this process, threads of gRPC and all; they abort there at times.
+_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class ChildFailed(ForebayError):
     """A process of the system ended or did not become ready; the message carries the end of its log."""
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to end this process with its parent, however that ends. Runs between fork and exec."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +102,27 @@ async def start(
     with log.open("ab") as output:
         try:
             process = await asyncio.create_subprocess_exec(
-                *map(str, command),
+                *_with_parent(name, command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         except OSError as error:
             raise ChildFailed(f"{name}: cannot start {command[0]}: {error}") from error
     return Child(name, process, log)
+
+
+def _with_parent(name: str, command: Sequence[str | Path]) -> list[str]:
+    """Return a command line that runs the command and ends with this process."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise ChildFailed(f"{name}: cannot start {command[0]}: no such program")
+    line = [program, *map(str, command[1:])]
+    if sys.platform != "linux":
+        return line
+    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *line]
 
 
 def free_ports(number: int, host: str = "127.0.0.1") -> list[int]:
