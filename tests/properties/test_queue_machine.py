@@ -300,17 +300,18 @@ def run(machine, drive_of, *, runs, steps):
     )
 
 
+@pytest.mark.timeout(600)  # shrinking a failure takes its time
 def test_the_scripts_and_their_twin_agree_and_keep_the_laws(drive_of):
     run(QueueMachine, drive_of, runs=60, steps=30)
 
 
+@pytest.mark.timeout(600)
 def test_the_laws_hold_through_losses_of_the_store(drive_of):
     run(LossMachine, drive_of, runs=40, steps=30)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("store_kind", ["valkey", "redis"])
-@pytest.mark.parametrize("machine", [QueueMachine, LossMachine])
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("machine", "store_kind"), [(QueueMachine, "valkey"), (LossMachine, "redis")])
 def test_the_laws_hold_in_thousands_of_interleavings(drive_of, machine, store_kind):
     run(machine, drive_of, runs=2_000, steps=40)

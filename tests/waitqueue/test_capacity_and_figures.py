@@ -135,6 +135,18 @@ async def test_a_pool_without_waiters_has_no_drain_rate(cluster):
     assert (await a.queue.state()).drain_tokens_per_s is None
 
 
+async def test_what_comes_back_while_nobody_waits_says_nothing_of_the_drain(cluster):
+    a, b = await cluster.two_replicas(tokens=100)
+    for n in range(20):
+        await a.ask(f"r{n}")
+        cluster.clock.advance(10)
+        await a.leave(f"r{n}")
+    await a.ask("holder")
+    await b.ask("waiter")
+    cluster.clock.advance(2_000)
+    assert (await a.queue.state()).drain_tokens_per_s is None
+
+
 async def test_a_capacity_of_nothing_lets_one_request_at_a_time_through(cluster):
     a, b = await cluster.two_replicas(requests=0)
     assert await a.ask("r0") == Granted(0)

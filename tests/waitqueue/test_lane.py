@@ -90,18 +90,17 @@ async def test_a_restarted_server_is_found_again(own_store, no_task_left):
         assert await lane.call(("ECHO", "back")) == "back"
 
 
-async def test_a_silent_server_fails_all_who_wait_within_the_budget_of_one(own_store, no_task_left):
+async def test_a_silent_server_fails_all_who_wait_when_it_fails_the_first(own_store, no_task_left):
     async with connect(own_store.url, timeout_s=0.2, max_connections=4) as client:
         lane = Lane(client, timeout_s=0.2)
         await lane.call(("PING",))
         own_store.pause()
-        began_s = asyncio.get_running_loop().time()
         first = asyncio.create_task(lane.call(("PING",)))
         await asyncio.sleep(0.1)
         behind = [asyncio.create_task(lane.call(("PING",))) for _ in range(50)]
-        answers = await asyncio.gather(first, *behind, return_exceptions=True)
-        assert all(isinstance(answer, TimeoutError) for answer in answers)
-        assert asyncio.get_running_loop().time() - began_s < 2  # of all, not of each
+        await asyncio.wait([first])
+        await asyncio.sleep(0.01)
+        assert all(isinstance(task.exception(), TimeoutError) for task in (first, *behind))
         own_store.resume()
         assert await lane.call(("ECHO", "back")) == "back"
 

@@ -78,6 +78,19 @@ async def test_one_that_knew_the_store_before_freezes_it_even_if_a_newcomer_woke
     assert await newcomer.ask("r1") == Queued(0)
 
 
+async def test_one_that_hears_of_a_loss_long_after_freezes_nothing(redis_cluster, redis_client):
+    a, b = await redis_cluster.two_replicas(tokens=100)
+    await a.renew()
+    await b.renew()
+    await redis_client.flushall()
+    for _ in range(4):
+        redis_cluster.clock.advance(1_000)
+        await a.renew()
+    await b.queue.sweep()
+    assert b.losses == 1
+    assert await a.ask("r0") == Granted(0)
+
+
 async def test_a_new_store_is_not_frozen(redis_cluster):
     a, _ = await redis_cluster.two_replicas(tokens=100)
     assert await a.ask("r0") == Granted(0)
@@ -163,15 +176,25 @@ async def test_a_store_that_lost_one_key_is_made_right_by_the_owners(redis_clust
     await redis_cluster.heard(b, ("r3", 8_000))
 
 
+async def test_what_was_taken_over_between_renewal_and_restore_stays_taken_over(redis_cluster):
+    a, b = await redis_cluster.two_replicas(tokens=100)
+    await a.ask("r0", 40)
+    await b.ask("r0")
+    await a.queue._restore([a.holdings["r0"]])
+    assert await b.renew() == [Standing.HELD]
+    state = await b.queue.state()
+    assert (state.held_requests, state.held_tokens) == (1, 40)
+
+
 async def test_what_leaves_during_a_renewal_is_not_put_back(redis_cluster, wait_until):
     """The renewal was asked for before, and the store rightly knows nothing of it any more."""
     a, _ = await redis_cluster.two_replicas(tokens=100_000)
-    for n in range(1500):  # three calls: the last ones leave before they are renewed
+    for n in range(1500):  # three calls each, from both ends: the last ones leave before they are renewed
         await a.ask(f"r{n}", 1)
     names = list(a.holdings)
     renewal = asyncio.create_task(a.renew())
     await wait_until(lambda: a.queue._leavers)
-    await a.leave(*names)
+    await a.leave(*reversed(names))
     await renewal
     state = await a.queue.state()
     assert (state.held_requests, state.held_tokens) == (0, 0)

@@ -8,7 +8,7 @@ local MAX_GRANTS = 64 -- bounded work a call; the next call goes on
 
 local function grant_free(lease_ms)
   local granted, limit = 0, read_capacity()
-  while granted < MAX_GRANTS do
+  while granted < MAX_GRANTS and fits(1, limit) do
     local id = redis.call('ZRANGE', waiting, 0, 0)[1]
     local r = id and read_record(id)
     if not r or not fits(r.tokens, limit) then
