@@ -24,6 +24,7 @@ from extproc.admission.ports import (
     Ticket,
 )
 from extproc.domain.outcome import Refusal
+from extproc.domain.rank import class_rank_of
 from extproc.waitqueue.memory_store import Entry, MemoryStore
 from extproc.waitqueue.restoring import forgotten
 
@@ -126,7 +127,7 @@ class MemoryQueue:
             attempt=ticket.attempt,
             replica=self._replica,
             tokens=ticket.tokens,
-            class_rank=ticket.request.flow.priority_class.rank,
+            class_rank=class_rank_of(rank),
             rank=rank,
             enqueued_ms=enqueued_ms,
             expires_ms=now_ms + self._store.lifetimes.heartbeat_ms,

@@ -25,6 +25,7 @@ from extproc.admission.ports import (
 )
 from extproc.domain.errors import QueueUnavailable
 from extproc.domain.outcome import Refusal
+from extproc.domain.rank import class_rank_of
 from extproc.waitqueue import scripts
 from extproc.waitqueue.keys import pool_keys
 from extproc.waitqueue.lane import Lane
@@ -205,7 +206,9 @@ class RedisQueue:
         words: list[str | int] = []
         for holding in holdings:
             ticket, flow = holding.ticket, holding.ticket.request.flow
-            words += (ticket.request.id, ticket.attempt, ticket.tokens, flow.priority_class.rank, flow.tenant)
+            # The place, once given, tells the class: a later attempt may have come in another one.
+            rank = class_rank_of(holding.rank) if holding.enqueued_ms else flow.priority_class.rank
+            words += (ticket.request.id, ticket.attempt, ticket.tokens, rank, flow.tenant)
             words += (holding.rank, holding.enqueued_ms, int(holding.is_granted))
         lifetimes = self._lifetimes
         arguments = scripts.Restore(self._replica, lifetimes.lease_ms, lifetimes.heartbeat_ms)

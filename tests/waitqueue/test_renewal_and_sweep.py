@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extproc.admission.ports import Granted, Queued, Standing, Swept
+from extproc.admission.ports import ClassBacklog, Granted, Queued, Standing, Swept
 
 
 async def pass_time(cluster, replica, total_ms: int, *, renewing: bool = False) -> Swept:
@@ -175,6 +175,18 @@ async def test_of_two_forgotten_attempts_the_later_one_is_put_back(cluster):
     await pass_time(cluster, b, 12_000)
     assert await a.queue.renew([first, second]) == [Standing.UNKNOWN, Standing.UNKNOWN]
     assert await a.queue.renew([first, second]) == [Standing.TAKEN_OVER, Standing.HELD]
+
+
+async def test_a_place_that_is_put_back_is_in_the_class_it_was_given_in(cluster):
+    """A later attempt may come in another class; the rank was fixed by the first."""
+    a, b = await cluster.two_replicas(tokens=100)
+    await b.ask("hog")
+    await a.ask("r0", class_rank=10, attempt="first")
+    await a.ask("r0", class_rank=0, attempt="second")
+    await pass_time(cluster, b, 12_000, renewing=True)
+    assert await a.renew("r0") == [Standing.UNKNOWN]
+    backlog = (await a.queue.state()).backlog
+    assert (backlog[10].requests, backlog.get(0)) in ((1, None), (1, ClassBacklog(0, 0)))
 
 
 async def test_replicas_are_counted_while_they_renew(cluster):
