@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from extproc.bench.meters import Reading
 from extproc.bench.wire import Latencies
 from extproc.envoyconfig import Bootstrap, Tcp, find_envoy, render
 from extproc.simulator.console import Story
-from extproc.simulator.launch import Launcher, answers
+from extproc.simulator.launch import Launcher, answers, claim_ports
 from extproc.simulator.processes import free_ports, start
 
 _HOST = "127.0.0.1"
@@ -101,11 +101,13 @@ async def running(directory: Path) -> AsyncIterator[Rig]:
         launcher = Launcher(directory, stack, story)
         redis_url = await launcher.redis()
         redis = await stack.enter_async_context(Redis.from_url(redis_url))
-        upstream, upstream_admin, alone, alone_admin, port = free_ports(5)
+        upstream, upstream_admin, alone, alone_admin = free_ports(4)
+        claims = claim_ports(1, None, stack.enter_context(ExitStack()))
+        port = claims[0].getsockname()[1]
         upstream_pid = await _envoy("upstream", _upstream(upstream, upstream_admin), directory, stack)
         config = directory / "forebay.yaml"
         config.write_text(yaml.safe_dump(_settings(redis_url)), encoding="utf-8")
-        [gateway] = await launcher.gateways([port], config, [f"http://{_HOST}:{upstream}"])
+        [gateway] = await launcher.gateways(claims, config, [f"http://{_HOST}:{upstream}"])
         alone_pid = await _envoy("alone", _alone(alone, alone_admin, upstream), directory, stack)
         pids = {
             "envoy alone": alone_pid,

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import redis
 from redis.asyncio import Redis
@@ -21,6 +22,11 @@ from redis.asyncio import Redis
 # looptime asks for the current loop before every test, which creates one that nobody closes where a plain test
 # comes before the first asynchronous one. With "none" said once, it gets none.
 asyncio.set_event_loop(None)
+
+# CI tries the same examples each time, so that what fails there fails everywhere; others explore.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 WaitUntil = Callable[..., Awaitable[None]]
 
