@@ -44,7 +44,7 @@ test: setup  ## the default suite: units, contracts, properties, real Envoy and 
 	$(RUN)pytest -n 2 --dist loadgroup -m 'not slow and not container' $(ARGS)
 
 .PHONY: test-all
-test-all: setup  ## the default suite, and what takes minutes
+test-all: setup  ## the default suite, and what takes minutes: thousands of interleavings, too
 	$(RUN)pytest -m 'not container' $(ARGS)
 
 .PHONY: test-containers
@@ -83,7 +83,7 @@ bench: setup  ## what Forebay costs: one run, medians and ratios
 .PHONY: ci
 ci: check  ## what CI runs
 	$(RUN)pytest -n 2 --dist loadgroup -m 'not slow and not container' --cov --cov-report=term:skip-covered $(ARGS)
-	$(RUN)pytest -n 2 -m slow $(ARGS)
+	$(RUN)pytest -m slow tests/e2e $(ARGS)
 
 .PHONY: proto
 proto: setup  ## regenerate the wire classes from extproc/processor/proto/*.proto
