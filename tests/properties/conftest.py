@@ -185,7 +185,9 @@ class Drive:
         answers = []
         for side, holdings in zip(self.sides, self.holdings, strict=True):
             known = [holdings[attempt] for attempt in attempts]
+            was_deaf, side.is_deaf = side.is_deaf, False  # what a renewal tells itself cannot be lost
             answers.append(self.run(side.queues[replica].renew(known)))
+            side.is_deaf = was_deaf
         return self._agreed(answers)
 
     def deliver(self) -> list[tuple[str, str, int]]:
