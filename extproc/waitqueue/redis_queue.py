@@ -28,7 +28,7 @@ from extproc.domain.outcome import Refusal
 from extproc.domain.rank import class_rank_of
 from extproc.waitqueue import scripts
 from extproc.waitqueue.keys import pool_keys
-from extproc.waitqueue.lane import Lane
+from extproc.waitqueue.lane import SPACING_S, Lane
 from extproc.waitqueue.lifetimes import Lifetimes
 from extproc.waitqueue.restoring import forgotten
 from extproc.waitqueue.scripts import Script
@@ -73,6 +73,7 @@ class RedisQueue:
         class_ranks: ranks of the configured classes, which `state` reports even where nobody waits.
         lifetimes: see `Lifetimes`.
         timeout_s: budget of one call.
+        spacing_s: see `Lane`.
         clock_ms: hands the scripts a clock instead of Redis TIME; for tests.
     """
 
@@ -87,9 +88,10 @@ class RedisQueue:
         class_ranks: Sequence[int] = (0,),
         lifetimes: Lifetimes | None = None,
         timeout_s: float = 0.25,
+        spacing_s: float = SPACING_S,
         clock_ms: Callable[[], int] | None = None,
     ) -> None:
-        self._lane = Lane(client, timeout_s=timeout_s)
+        self._lane = Lane(client, timeout_s=timeout_s, spacing_s=spacing_s)
         self._replica = replica
         keys = pool_keys(pool)
         self._openings = {script.name: ("EVALSHA", script.sha, len(keys), *keys) for script in scripts.ALL}
@@ -133,7 +135,8 @@ class RedisQueue:
             leavers.update(attempt for _, attempt in tickets)
         for batch in _batches(tickets):
             words = [word for pair in batch for word in pair]
-            [granted] = await self._call(scripts.LEAVE, scripts.Leave(self._lifetimes.lease_ms), words)
+            arguments = scripts.Leave(self._lifetimes.lease_ms)
+            [granted] = await self._call(scripts.LEAVE, arguments, words, is_patient=True)
             await self._go_on(granted)
 
     async def renew(self, holdings: Sequence[Holding]) -> list[Standing]:
@@ -229,7 +232,9 @@ class RedisQueue:
         finally:
             self._leavers.remove(left)
 
-    async def _call(self, script: Script[A], arguments: A, more: Sequence[str | int] = ()) -> Any:
+    async def _call(
+        self, script: Script[A], arguments: A, more: Sequence[str | int] = (), *, is_patient: bool = False
+    ) -> Any:
         """Run a script and return what follows the epoch in its reply.
 
         Raises:
@@ -239,7 +244,7 @@ class RedisQueue:
         words = (*self._openings[script.name], now_ms, self._epoch, *arguments, *more)
         try:
             try:
-                reply = await self._lane.call(words)
+                reply = await self._lane.call(words, is_patient=is_patient)
             except NoScriptError:
                 reply = await self._lane.call(("EVAL", script.source, *words[2:]))
         except (RedisError, OSError) as error:  # TimeoutError is an OSError

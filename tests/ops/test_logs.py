@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import logging
 import subprocess
@@ -10,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from extproc.ops.logs import _peer_went_first
+from extproc.ops.logs import GatheredLines, _peer_went_first
 
 PROGRAM = """
 import logging, structlog
@@ -76,3 +78,40 @@ def test_grpcs_complaint_of_a_peer_that_left_is_dropped_and_others_are_not():
     assert not any("ExecuteBatchError" in line for line in lines)
     record = logging.LogRecord("grpc", logging.ERROR, "", 0, "other", (), None)
     assert _peer_went_first(record)
+
+
+async def test_lines_gather_for_a_moment():
+    out = io.BytesIO()
+    lines = GatheredLines(out)
+    lines.info(b"one")
+    lines.debug(b"two")
+    assert out.getvalue() == b""
+    await asyncio.sleep(0.1)
+    assert out.getvalue() == b"one\ntwo\n"
+
+
+async def test_a_warning_is_written_at_once_and_in_its_place():
+    out = io.BytesIO()
+    lines = GatheredLines(out)
+    lines.info(b"before")
+    lines.warning(b"it")
+    assert out.getvalue() == b"before\nit\n"
+
+
+def test_lines_outside_of_a_loop_are_written_at_once():
+    out = io.BytesIO()
+    GatheredLines(out).info(b"one")
+    assert out.getvalue() == b"one\n"
+
+
+def test_the_last_lines_of_a_process_are_written():
+    program = """
+import asyncio, structlog
+from extproc.ops import logs
+async def main():
+    logs.configure("info", "json")
+    structlog.get_logger().info("last words")
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
+    assert json.loads(done.stderr)["event"] == "last words"

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+import uvloop
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
@@ -106,7 +107,7 @@ async def test_a_silent_server_fails_all_who_wait_when_it_fails_the_first(own_st
 
 
 async def test_a_stall_of_our_own_loop_is_not_blamed_on_redis(client):
-    lane = Lane(client, timeout_s=0.2)
+    lane = Lane(client, timeout_s=0.2, spacing_s=0.0)
     await lane.call(("PING",))
     call = asyncio.create_task(lane.call(("ECHO", "in time")))
     await asyncio.sleep(0)  # it sets out
@@ -137,3 +138,44 @@ async def test_text_that_utf8_cannot_express_is_refused_before_it_travels(client
     with pytest.raises(UnicodeEncodeError):
         await lane.call(("ECHO", "\ud800"))
     assert await lane.call(("ECHO", "ok")) == "ok"
+
+
+async def test_a_patient_call_travels_with_the_next_in_a_hurry(client):
+    lane = Lane(client, timeout_s=1.0, spacing_s=10.0)
+    patient = asyncio.create_task(lane.call(("ECHO", "patient"), is_patient=True))
+    await asyncio.sleep(0.05)
+    assert not patient.done()
+    assert await lane.call(("ECHO", "hurried")) == "hurried"
+    assert await asyncio.wait_for(patient, timeout=1.0) == "patient"
+
+
+async def test_a_patient_call_goes_alone_when_nobody_comes_and_holds_up_nobody(client):
+    lane = Lane(client, timeout_s=1.0, spacing_s=0.05)
+    assert await lane.call(("ECHO", "patient"), is_patient=True) == "patient"
+    assert lane._next_s < asyncio.get_running_loop().time()
+
+
+async def test_calls_that_come_too_soon_after_a_round_trip_gather_for_the_next(client):
+    lane = Lane(client, timeout_s=1.0, spacing_s=0.2)
+    await lane.call(("CLIENT", "SETNAME", "lane"))
+    begun_s = time.monotonic()
+    calls = [asyncio.create_task(lane.call(("ECHO", str(n)))) for n in range(3)]
+    await asyncio.sleep(0.05)
+    assert not any(call.done() for call in calls)
+    assert await asyncio.gather(*calls) == ["0", "1", "2"]
+    assert time.monotonic() - begun_s >= 0.1
+
+
+def test_the_lane_keeps_time_under_uvloop(store_server):
+    """Its `call_at` answers with a handle that has no time when the time is near."""
+
+    async def many_rounds() -> list[str]:
+        async with connect(store_server.url, timeout_s=1.0, max_connections=4) as client:
+            lane = Lane(client, timeout_s=1.0)
+            answers = [await lane.call(("ECHO", str(n)), is_patient=n % 3 == 0) for n in range(300)]
+            answers += await asyncio.gather(
+                *(lane.call(("ECHO", str(n)), is_patient=n % 2 == 0) for n in range(300, 600))
+            )
+            return answers
+
+    assert uvloop.run(many_rounds()) == [str(n) for n in range(600)]
