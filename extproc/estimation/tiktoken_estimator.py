@@ -15,6 +15,8 @@ from extproc.estimation.settings import EstimationSettings
 from extproc.estimation.text_counter import TextCounter
 from extproc.estimation.weighing import Weight, weigh
 
+_SMALL_BATCH = 8  # at 0.1 ms each
+
 
 class Appraisal(NamedTuple):
     """A body, read, and what it asks for."""
@@ -42,7 +44,10 @@ class TiktokenEstimator:
             cache_from_chars=settings.cache_from_chars,
         )
         self._small: Lane[Appraisal] = Lane(
-            "estimate-small", threads=settings.small_threads, most_waiting=settings.small_waiting
+            "estimate-small",
+            threads=settings.small_threads,
+            most_waiting=settings.small_waiting,
+            batch=_SMALL_BATCH,
         )
         self._large: Lane[Appraisal] = Lane(
             "estimate-large", threads=settings.large_threads, most_waiting=settings.large_waiting

@@ -11,9 +11,9 @@ import pytest
 from extproc.estimation.lanes import Lane
 
 
-@pytest.fixture
-def lane() -> Iterator[Lane[object]]:
-    made: Lane[object] = Lane("test", threads=1, most_waiting=2)
+@pytest.fixture(params=[1, 8], ids=["singly", "in batches"])
+def lane(request) -> Iterator[Lane[object]]:
+    made: Lane[object] = Lane("test", threads=1, most_waiting=2, batch=request.param)
     yield made
     made.close()
 
@@ -79,16 +79,27 @@ async def test_closing_finishes_the_line_and_ends_the_threads():
         lane.run(lambda: 0)
 
 
-def test_a_loop_that_is_gone_does_not_end_the_thread(lane):
+def test_a_loop_that_is_gone_does_not_end_the_thread():
+    lane: Lane[object] = Lane("test", threads=1, most_waiting=2)
     gate = threading.Event()
 
     async def leave() -> None:
         lane.run(gate.wait)
 
+    async def result() -> object:
+        return await lane.run(lambda: "still here")
+
     asyncio.run(leave())
     gate.set()
-    assert asyncio.run(_result(lane)) == "still here"
+    assert asyncio.run(result()) == "still here"
+    lane.close()
 
 
-async def _result(lane: Lane[object]) -> object:
-    return await lane.run(lambda: "still here")
+@pytest.mark.parametrize("threads", [1, 3])
+async def test_every_job_of_every_batch_is_answered(threads):
+    lane: Lane[int] = Lane("test", threads=threads, most_waiting=1000, batch=8)
+    answers = await asyncio.gather(*(lane.run(lambda n=n: n) for n in range(500)))
+    assert answers == list(range(500))
+    last = [lane.run(lambda n=n: n) for n in range(20)]
+    lane.close()
+    assert await asyncio.gather(*last) == list(range(20))
