@@ -83,7 +83,7 @@ bench: setup  ## what Forebay costs: one run, medians and ratios
 .PHONY: ci
 ci: check  ## what CI runs
 	$(RUN)pytest -n 2 --dist loadgroup -m 'not slow and not container' --cov --cov-report=term:skip-covered $(ARGS)
-	$(RUN)pytest -m slow tests/e2e $(ARGS)
+	$(RUN)pytest -n 2 -m slow tests/e2e tests/properties $(ARGS)
 
 .PHONY: proto
 proto: setup  ## regenerate the wire classes from extproc/processor/proto/*.proto

@@ -15,6 +15,7 @@ from extproc.admission.ports import Capacity
 from extproc.admission.service import Admission
 from extproc.admission.upkeep import Upkeep
 from extproc.control.capacity import AutoCapacity, ReadEngines
+from extproc.domain.errors import QueueUnavailable
 from extproc.domain.request import PriorityClass
 from extproc.ops.metrics import Metrics, PoolLabels
 from extproc.processor.gate import Pool
@@ -120,6 +121,13 @@ class PoolRuntime:
         )
         await auto.step()
         return [*loops, auto.run]
+
+    async def has_company(self) -> bool:
+        """Ask the store whether another replica lives; a renewal may not have seen one that came just now."""
+        try:
+            return (await self.queue.state()).replicas > 1
+        except QueueUnavailable:
+            return self.primary.replicas > 1
 
     def status(self) -> dict[str, Any]:
         """Return the pool's part of `GET /api/v1/status`; figures are the cluster's but for `own`."""

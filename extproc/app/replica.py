@@ -148,8 +148,8 @@ class Replica:
     async def _drain(self, server: grpc.aio.Server) -> None:
         """Take nothing new, finish what is held, give back the rest."""
         settings = self._settings.server
-        others = any(pool.primary.replicas > 1 for pool in self._pools)
         self._is_draining = True
+        others = any(await asyncio.gather(*(pool.has_company() for pool in self._pools)))
         _log.info("draining", others_alive=others)
         await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         for pool in self._pools:

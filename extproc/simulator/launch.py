@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from extproc.domain.errors import ConfigError
-from extproc.envoyconfig import Bootstrap, Tcp, render
+from extproc.envoyconfig import Bootstrap, Tcp, UnixSocket, render
 from extproc.envoyconfig.binary import find_envoy
 from extproc.simulator import store
 from extproc.simulator.console import Story
@@ -87,6 +87,7 @@ class System:
 @dataclass(frozen=True, slots=True)
 class _Server:
     child: Child
+    beside: UnixSocket
     address: Tcp
     http: str
 
@@ -127,14 +128,17 @@ class Launcher:
         return await asyncio.gather(*(engine(i, port) for i, port in enumerate(free_ports(number), 1)))
 
     async def gateways(self, claims: list[socket.socket], config: Path, engines: list[str]) -> list[Gateway]:
-        """Start a server and an Envoy for each claimed port; each Envoy falls back to the other servers."""
+        """Start a server and an Envoy for each claimed port; each Envoy falls back to the other servers.
+
+        As in production an Envoy reaches the server beside it by a Unix socket: a tenth less work for both.
+        """
         ports = [claim.getsockname()[1] for claim in claims]
         servers = await asyncio.gather(*(self._server(index, config) for index in range(1, len(ports) + 1)))
         gateways = []
         for index, (port, admin_port) in enumerate(zip(ports, free_ports(len(ports)), strict=True)):
             others = [server.address for server in servers if server is not servers[index]]
             bootstrap = Bootstrap(
-                extproc=(servers[index].address, *others),
+                extproc=(servers[index].beside, *others),
                 engines=tuple(upstream(url) for url in engines),
                 listener=Tcp(_HOST, port),
                 admin=Tcp(_HOST, admin_port),
@@ -156,12 +160,17 @@ class Launcher:
 
     async def _server(self, number: int, config: Path) -> _Server:
         grpc, http = free_ports(2)
-        environment = {"FOREBAY_SERVER__GRPC": f"{_HOST}:{grpc}", "FOREBAY_SERVER__HTTP": f"{_HOST}:{http}"}
+        beside = UnixSocket(str(self._directory.absolute() / f"server-{number}.sock"))
+        environment = {
+            "FOREBAY_SERVER__GRPC": f"{_HOST}:{grpc}",
+            "FOREBAY_SERVER__UNIX_SOCKET": beside.path,
+            "FOREBAY_SERVER__HTTP": f"{_HOST}:{http}",
+        }
         command = [*_forebay("serve"), "--config", str(config)]
         with self._story.step(f"server {number}", f"ext_proc on {_HOST}:{grpc}"):
             is_ready = answers(f"http://{_HOST}:{http}/readyz")
             child = await self._start(f"server-{number}", command, is_ready, environment)
-        return _Server(child, Tcp(_HOST, grpc), f"http://{_HOST}:{http}")
+        return _Server(child, beside, Tcp(_HOST, grpc), f"http://{_HOST}:{http}")
 
     async def _gateway(self, number: int, bootstrap: Bootstrap) -> Child:
         path = self._directory / f"envoy-{number}.yaml"

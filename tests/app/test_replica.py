@@ -277,6 +277,28 @@ async def test_a_drain_beside_another_replica_hands_its_waiters_over(own_store, 
         again.cancel()
 
 
+async def test_a_drain_sees_a_replica_that_came_after_the_last_renewal(own_store, wait_until, no_task_left):
+    seldom = {"leases": {"sweep_every_s": 0.05, "renew_every_s": 3}}
+    async with (
+        running(settings_for(own_store, **seldom)) as one,
+        running(settings_for(own_store, **seldom)) as other,
+    ):
+        await wait_until(lambda: other.replica._pools[0].primary.replicas == 2)
+        assert one.replica._pools[0].primary.replicas == 1
+        await other.ask(body())
+        waiting = one.open()
+        await waiting.write(body(x_forebay_ticket="t-1"))
+
+        async def waits() -> bool:
+            return (await one.pool())["own"]["waiting"] == 1
+
+        await wait_until(waits)
+        one.stopping.set()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await waiting.read()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_responses_that_run_on_too_long_are_cut(own_store, no_task_left):
     changes = {"server": {"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "drain_wait_s": 0, "drain_s": 0.1}}
     async with running(settings_for(own_store, **changes)) as served:

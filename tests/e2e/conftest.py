@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -46,3 +47,4 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         connector=connector, timeout=aiohttp.ClientTimeout(total=120)
     ) as session:
         yield session
+    await asyncio.sleep(0.05)  # for sockets Envoy left with half a body

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import aiohttp
 import pytest
@@ -179,7 +180,8 @@ async def test_a_server_that_drains_hands_its_waiters_over_and_loses_none(demo, 
     await until_waiting(system, 50)
     system.kill("extproc", 0, signal.SIGTERM)
     answers = await asyncio.gather(hog, *waiters)
-    assert [status for status, _, _ in answers] == [200] * 51
+    refusals = Counter(headers["x-forebay-reason"] for status, headers, _ in answers if status != 200)
+    assert not refusals
     await until_nothing_is_held(system, RECLAIM_S)
     await wait_until(lambda: '"event":"drained"' in system.log("server-1"), timeout_s=10)
 

@@ -194,6 +194,7 @@ async def _gateways(binary: Path, wait_until: Any) -> AsyncIterator[StartGateway
         async def start_gateway(*, servers: int = 1, engines: int = 1, **fields: Any) -> Gateway:
             folder = Path(tempfile.mkdtemp(prefix="forebay-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.push_async_callback(asyncio.sleep, 0.05)  # for sockets Envoy left with half a body
             unlimited = aiohttp.TCPConnector(limit=0)
             session = await stack.enter_async_context(aiohttp.ClientSession(connector=unlimited))
             gateway = Gateway(
