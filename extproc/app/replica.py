@@ -26,9 +26,9 @@ from extproc.app.servers import bind, grpc_server, http_server
 from extproc.backends.scraper import Scraper
 from extproc.domain.errors import ConfigError
 from extproc.domain.request import PriorityClass
+from extproc.domain.response import Ended
 from extproc.estimation import TiktokenEstimator
 from extproc.ops.metrics import Metrics
-from extproc.processor.access_log import Ended
 from extproc.processor.gate import Gate, Identity, Pool
 from extproc.processor.servicer import AccessLog, Processor, handlers
 from extproc.settings import Settings, Trust

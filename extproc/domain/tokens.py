@@ -53,3 +53,12 @@ def estimate(demand: Demand, *, default_output_tokens: int, context_tokens: int 
     if context_tokens is not None:
         budget = min(budget, max(0, context_tokens - demand.prompt_tokens // demand.prompts))
     return Estimate(demand.prompt_tokens, budget * demand.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that a response took, as its engine reports them; None where it does not say."""
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None

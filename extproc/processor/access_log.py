@@ -5,31 +5,13 @@ It teaches and counts; it never releases: it may be late, land on another replic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from google.protobuf.message import DecodeError
 
 from extproc.domain.errors import ProtocolViolation
 from extproc.domain.outcome import Ending
+from extproc.domain.response import Ended
 from extproc.processor.messages import NAMESPACE
 from extproc.processor.proto import forebay_pb2 as wire
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """One managed response that is over.
-
-    Attributes:
-        pool: of the request.
-        priority_class: of the request.
-        ticket: the request's name in the cluster.
-        ending: why it ended.
-    """
-
-    pool: str
-    priority_class: str
-    ticket: str
-    ending: Ending
 
 
 def read(data: bytes) -> list[Ended]:

@@ -10,8 +10,8 @@ import structlog
 
 from extproc.admission.service import HandedOver
 from extproc.domain.errors import ProtocolViolation
+from extproc.domain.response import Ended
 from extproc.processor import access_log
-from extproc.processor.access_log import Ended
 from extproc.processor.exchange import Exchange
 from extproc.processor.gate import Gate
 from extproc.processor.record import ExchangeObserver

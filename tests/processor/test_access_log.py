@@ -19,8 +19,8 @@ from envoy_data_plane.google.protobuf import Struct, Value
 
 from extproc.domain.errors import ProtocolViolation
 from extproc.domain.outcome import Ending
+from extproc.domain.response import Ended
 from extproc.processor import access_log
-from extproc.processor.access_log import Ended
 
 FIELDS = {"pool": "llama-70b", "class": "batch", "ticket": "t-1"}
 

@@ -25,8 +25,8 @@ from structlog.testing import capture_logs
 from extproc.admission.ports import Capacity
 from extproc.app.servers import grpc_server
 from extproc.domain.outcome import Ending
+from extproc.domain.response import Ended
 from extproc.estimation import TiktokenEstimator
-from extproc.processor.access_log import Ended
 from extproc.processor.exchange import Exchange
 from extproc.processor.servicer import ACCESS_LOG, EXT_PROC, AccessLog, Processor, handlers
 from extproc.settings import ServerSettings
