@@ -188,13 +188,13 @@ StartGateway = Callable[..., Awaitable[Gateway]]
 
 
 @asynccontextmanager
-async def _gateways(binary: Path, wait_until: Any) -> AsyncIterator[StartGateway]:
+async def _gateways(binary: Path, wait_until: Any, end_unsent: Any) -> AsyncIterator[StartGateway]:
     async with AsyncExitStack() as stack:
 
         async def start_gateway(*, servers: int = 1, engines: int = 1, **fields: Any) -> Gateway:
             folder = Path(tempfile.mkdtemp(prefix="forebay-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            stack.push_async_callback(asyncio.sleep, 0.05)  # for sockets Envoy left with half a body
+            stack.push_async_callback(end_unsent)
             unlimited = aiohttp.TCPConnector(limit=0)
             session = await stack.enter_async_context(aiohttp.ClientSession(connector=unlimited))
             gateway = Gateway(
@@ -224,14 +224,14 @@ async def _gateways(binary: Path, wait_until: Any) -> AsyncIterator[StartGateway
 
 
 @pytest.fixture
-async def start_gateway(envoy_binary: Path, wait_until: Any) -> AsyncIterator[StartGateway]:
+async def start_gateway(envoy_binary: Path, wait_until: Any, end_unsent: Any) -> AsyncIterator[StartGateway]:
     """`await start_gateway(servers=1, engines=1, **fields of Bootstrap)`."""
-    async with _gateways(envoy_binary, wait_until) as start_one:
+    async with _gateways(envoy_binary, wait_until, end_unsent) as start_one:
         yield start_one
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_gateway(envoy_binary: Path, wait_until: Any) -> AsyncIterator[Gateway]:
+async def shared_gateway(envoy_binary: Path, wait_until: Any, end_unsent: Any) -> AsyncIterator[Gateway]:
     """One server, one engine, for all tests of a module: they `forget()` first, and break nothing."""
-    async with _gateways(envoy_binary, wait_until) as start_one:
+    async with _gateways(envoy_binary, wait_until, end_unsent) as start_one:
         yield await start_one()
