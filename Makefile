@@ -63,9 +63,9 @@ check: setup  ## formatting, lint, types, imports, Lua, spelling, generated file
 .PHONY: check-lua
 check-lua:
 	@scripts=$$(mktemp -d); trap 'rm -rf $$scripts' EXIT; \
-	$(RUN)python -m extproc.waitqueue $$scripts; \
+	$(RUN)python -m extproc.waitqueue $$scripts; cp extproc/lessons/*.lua $$scripts; \
 	if command -v luacheck >/dev/null; then \
-		luacheck --quiet --std lua51 --read-globals redis KEYS ARGV cmsgpack struct --ignore 211 -- $$scripts/*.lua; \
+		luacheck --quiet --std lua51 --read-globals redis KEYS ARGV cjson cmsgpack struct --ignore 211 -- $$scripts/*.lua; \
 	elif [ -n "$$CI" ]; then echo "check-lua: luacheck is missing (Debian: lua-check)" >&2; exit 1; \
 	else echo "check-lua: skipped, luacheck is missing (Debian: lua-check)"; fi
 
