@@ -163,12 +163,15 @@ def estimate(
     config: ConfigOption = None,
     model: Annotated[str | None, typer.Option(help="in place of the body's own")] = None,
     path: Annotated[str, typer.Option(help="the endpoint the body is for")] = "/v1/chat/completions",
+    tenant: Annotated[str, typer.Option(help="whose habits count")] = "default",
+    priority_class: Annotated[str | None, typer.Option("--class", help="else the default class")] = None,
 ) -> None:
     """Print what admission would reserve for the body on standard input, and why, as JSON."""
-    from extproc.app.explain import explain  # noqa: PLC0415 - tiktoken, which other commands do without
+    from extproc.app.explain import Asker, explain  # noqa: PLC0415 - tiktoken, which other commands do without
 
+    asker = Asker(path, model, tenant, priority_class)
     try:
-        result = explain(configuration.load(config), sys.stdin.buffer.read(), path=path, model=model)
+        result = asyncio.run(explain(configuration.load(config), sys.stdin.buffer.read(), asker))
     except BadRequest as error:
         raise ConfigError(f"the body cannot be read: {error}") from error
     _print_json(result)

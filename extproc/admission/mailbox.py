@@ -20,12 +20,14 @@ class Waiter:
         holding: what the attempt holds.
         can_move: True while Envoy would bring the request to another replica if this one let go of it.
         has_let_go: True once the place was left to a later attempt, so that it must not be given back.
+        granted_s: loop time at which the grant was heard of; None before.
     """
 
     def __init__(self, ticket: Ticket, *, can_move: bool) -> None:
         self.holding = Holding(ticket)
         self.can_move = can_move
         self.has_let_go = False
+        self.granted_s: float | None = None
         self._news: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def grant(self) -> int:
@@ -46,6 +48,7 @@ class Waiter:
     def deliver(self, waited_ms: int) -> None:
         """Tell of the grant; later news is ignored."""
         self.holding.is_granted = True
+        self.granted_s = asyncio.get_running_loop().time()
         if not self._news.done():
             self._news.set_result(waited_ms)
 
@@ -95,6 +98,14 @@ class Mailbox:
     def holdings(self) -> list[Holding]:
         """Return what the queue has given this replica, for a renewal; not what it is still asked for."""
         return [w.holding for w in self._waiters.values() if w.holding.enqueued_ms and not w.has_let_go]
+
+    def grow(self) -> None:
+        """Let the reservations of answers that run longer than expected ask for more at the next renewal."""
+        now_s = asyncio.get_running_loop().time()
+        for waiter in self._waiters.values():
+            expectation = waiter.holding.ticket.expectation
+            if expectation is not None and waiter.granted_s is not None:
+                waiter.holding.wanted_tokens = expectation.tokens_after(now_s - waiter.granted_s)
 
     @property
     def is_empty(self) -> bool:

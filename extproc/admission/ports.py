@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
+from extproc.domain.forecast import Expectation
 from extproc.domain.outcome import Refusal
 from extproc.domain.request import InferenceRequest
 
@@ -22,11 +23,13 @@ class Ticket:
         request: the request.
         tokens: reservation to book, at least 1.
         attempt: unique in the cluster.
+        expectation: how the answer is expected to go on; None where its reservation is not to grow.
     """
 
     request: InferenceRequest
     tokens: int
     attempt: str
+    expectation: Expectation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,19 @@ class Holding:
         is_granted: True for a lease, False for a place in the queue.
         rank: place in the order once the queue has said it; 0 before.
         enqueued_ms: store time of the first attempt, milliseconds; 0 before the queue has said it.
+        tokens: booked, or to be booked; the ticket's at first.
+        wanted_tokens: what a renewal shall book if there is room, where it is more.
     """
 
     ticket: Ticket
     is_granted: bool = False
     rank: int = 0
     enqueued_ms: int = 0
+    tokens: int = 0
+    wanted_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = self.tokens or self.ticket.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +170,9 @@ class WaitQueue(Protocol):
 
     async def renew(self, holdings: Sequence[Holding]) -> list[Standing]:
         """Keep holdings alive, and this replica with them; says where each stands, in order.
+
+        A lease whose `wanted_tokens` are more than it has grows, as far as there is room: a reservation never
+        exceeds the capacity because of it, and a full pool admits nobody anyway.
 
         What the store has forgotten is put back first, waiters with their old rank, leases even beyond
         the capacity. A waiter found granted is announced to the listener.

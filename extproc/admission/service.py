@@ -20,6 +20,7 @@ from extproc.admission.ports import (
     WaitQueue,
 )
 from extproc.domain.errors import ForebayError
+from extproc.domain.forecast import Expectation
 from extproc.domain.outcome import Refusal, Shedding, retry_after_s
 from extproc.domain.request import InferenceRequest
 from extproc.domain.tokens import Estimate
@@ -93,13 +94,19 @@ class Admission:
 
     @asynccontextmanager
     async def admit(
-        self, request: InferenceRequest, estimate: Estimate, *, can_move: bool = False
+        self,
+        request: InferenceRequest,
+        estimate: Estimate,
+        *,
+        can_move: bool = False,
+        expectation: Expectation | None = None,
     ) -> AsyncIterator[Grant]:
         """Hold a grant for the body of the ``async with``; whatever is held comes back at its end.
 
         Args:
             request: who wants to go on.
             estimate: what to book.
+            expectation: how the answer is expected to go on; the reservation grows with it.
             can_move: True when Envoy brings the request to another replica if this one ends the exchange
                 without an answer.
 
@@ -109,7 +116,8 @@ class Admission:
         """
         if self._is_draining:
             raise self._refused_while_draining(request, can_move=can_move)
-        ticket = Ticket(request, min(estimate.reservation_tokens, _MOST_TOKENS), next(self._attempts))
+        tokens = min(estimate.reservation_tokens, _MOST_TOKENS)
+        ticket = Ticket(request, tokens, next(self._attempts), expectation)
         with self._mailbox.expect(ticket, can_move=can_move) as waiter:  # before enqueue: no lost wake-up
             try:
                 waited_ms = await self._enqueue(waiter)

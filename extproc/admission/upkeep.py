@@ -77,6 +77,7 @@ class Upkeep:
         Envoy has moved on then, and if it has not, it brings the request again.
         """
         self._renew_at = asyncio.get_running_loop().time() + self._renew_every_s
+        self._mailbox.grow()
         holdings = self._mailbox.holdings()
         for holding, standing in zip(holdings, await self._queue.renew(holdings), strict=True):
             waiter = self._mailbox.get(holding.ticket.attempt)

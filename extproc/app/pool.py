@@ -16,11 +16,18 @@ from extproc.admission.service import Admission
 from extproc.admission.upkeep import Upkeep
 from extproc.control.capacity import AutoCapacity, ReadEngines
 from extproc.domain.errors import QueueUnavailable
+from extproc.domain.forecast import Budget, Reserve
 from extproc.domain.request import PriorityClass
+from extproc.domain.response import Ended
+from extproc.learning import Learning
+from extproc.lessons import RedisLessons
 from extproc.ops.metrics import Metrics, PoolLabels
 from extproc.processor.gate import Pool
 from extproc.settings import PoolSettings, Settings
 from extproc.waitqueue import Lifetimes, MemoryQueue, MemoryStore, RedisQueue
+
+_LEISURE = 4  # nobody waits for lessons: their budget is longer than that of a decision
+_MOST_ESTIMATES = 20  # shown by status
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
 """A task that runs until it is cancelled."""
@@ -95,6 +102,9 @@ class PoolRuntime:
             renew_every_s=settings.leases.renew_every_s,
         )
         self._read_engines = read_engines
+        self.budget = Budget(pool.default_output_tokens, pool.context_tokens, Reserve(pool.reserve))
+        lessons = RedisLessons(client, pool.name, timeout_s=settings.redis.timeout_s * _LEISURE)
+        self.learning = Learning(lessons, observer)
 
     def gate_pool(self) -> Pool:
         """Return the pool as the gate needs it."""
@@ -102,14 +112,14 @@ class PoolRuntime:
             self.settings.name,
             self.admission,
             self.settings.queue.max_wait_s,
-            self.settings.default_output_tokens,
-            self.settings.context_tokens,
+            self.budget,
+            self.learning,
         )
 
     async def start(self) -> Sequence[Loop]:
         """Tell the store what the pool may hold, and return the loops to run."""
         capacity = self.settings.capacity
-        loops: list[Loop] = [self.outbox.run, self.upkeep.run]
+        loops: list[Loop] = [self.outbox.run, self.upkeep.run, self.learning.run]
         if capacity.tokens != "auto":
             await self.queue.set_capacity(Capacity(capacity.tokens, capacity.requests))
             return loops
@@ -155,11 +165,33 @@ class PoolRuntime:
             },
             "drain_tokens_per_s": state.drain_tokens_per_s if state else None,
             "replicas": state.replicas if state else None,
+            "estimates": self._estimates(),
             "own": {
                 "held": sum(h.is_granted for h in self.mailbox.holdings()),
                 "waiting": len(self.mailbox.waiting()),
             },
         }
+
+    def note(self, ended: Ended) -> None:
+        """Learn from a response that is over."""
+        if self.settings.usage != "off":
+            self.learning.note(ended)
+
+    def _estimates(self) -> list[dict[str, Any]]:
+        """Return how right estimates were of late, of those models and tenants who teach most."""
+        habits = sorted(self.learning.all_habits().items(), key=lambda item: -item[1].lessons)
+        return [
+            {
+                "model": key.model,
+                "tenant": key.tenant,
+                "lessons": known.lessons,
+                "output_bias": known.calibration.output_bias,
+                "output_spread": known.calibration.output_spread,
+                "prompt_bias": known.calibration.prompt_bias,
+                "is_careful": known.calibration.is_bad,
+            }
+            for key, known in habits[:_MOST_ESTIMATES]
+        ]
 
     def _bounce(self, request_id: str, attempt: str) -> None:
         """Give back a grant that nobody here expects."""

@@ -37,7 +37,7 @@ from extproc.waitqueue.client import check_store, connect, connect_feed
 
 _FLUSH_S = 5.0  # last words to the store; what it does not hear by then expires there
 _STOP_S = 2.0
-_SPARE_CONNECTIONS = 2  # beside each queue's own
+_SPARE_CONNECTIONS = 2  # beside those of each pool's queue and lessons
 _log = structlog.get_logger()
 
 
@@ -86,7 +86,7 @@ class Replica:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         redis, pools = self._settings.redis, self._settings.pools
         client = connect(
-            redis.url, timeout_s=redis.timeout_s, max_connections=len(pools) + _SPARE_CONNECTIONS
+            redis.url, timeout_s=redis.timeout_s, max_connections=2 * len(pools) + _SPARE_CONNECTIONS
         )
         feed_client = connect_feed(redis.url, timeout_s=redis.timeout_s)
         stack.push_async_callback(client.aclose)
@@ -160,6 +160,7 @@ class Replica:
         await self._until(lambda: not any(p.admission.holds_anything for p in self._pools), settings.drain_s)
         await server.stop(0)
         await self._until(lambda: all(p.outbox.is_empty for p in self._pools), _FLUSH_S)
+        await asyncio.gather(*(pool.learning.flush() for pool in self._pools))
         _log.info("drained")
 
     @staticmethod
@@ -194,6 +195,9 @@ class Replica:
 
     def _note_ending(self, ended: Ended) -> None:
         self._metrics.ended(ended.pool, ended.priority_class, ended.ending)
+        for pool in self._pools:
+            if pool.settings.name == ended.pool:
+                pool.note(ended)
         _log.debug("response ended", ticket=ended.ticket, ending=ended.ending)
 
     @property

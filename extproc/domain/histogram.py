@@ -69,6 +69,8 @@ class Histogram:
 
     def mean_held(self, cap: float = math.inf) -> float:
         """Return the mean over its life of what grows evenly to each value: E[v^2] / 2 E[v]."""
+        if cap <= 0:
+            return 0.0
         squares = sum(min(value, cap) ** 2 * count for value, count in self._values) / self.total
         return squares / (2 * self.mean(cap))
 

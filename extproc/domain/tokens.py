@@ -38,23 +38,6 @@ class Estimate:
         return max(1, self.prompt_tokens + self.output_tokens)
 
 
-def estimate(demand: Demand, *, default_output_tokens: int, context_tokens: int | None = None) -> Estimate:
-    """Return what to book for a demand.
-
-    The output budget is the client's limit, or `default_output_tokens` where it gave none, never more
-    than the model's context has left after a prompt (of the mean length); once for every answer.
-
-    Args:
-        demand: what the body asks for.
-        default_output_tokens: expected length of an answer whose limit is unknown.
-        context_tokens: the model's context length in tokens, or None when unknown.
-    """
-    budget = default_output_tokens if demand.max_output_tokens is None else demand.max_output_tokens
-    if context_tokens is not None:
-        budget = min(budget, max(0, context_tokens - demand.prompt_tokens // demand.prompts))
-    return Estimate(demand.prompt_tokens, budget * demand.answers)
-
-
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens that a response took, as its engine reports them; None where it does not say."""

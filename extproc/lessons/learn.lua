@@ -8,7 +8,7 @@
 
   ARGV[1]  now_ms   test clock, or '' for Redis TIME
   ARGV[2]  habit    member of `known`
-  ARGV[3]  lessons  JSON: [[ticket, [counter, increment, counter, increment, ...]], ...]
+  ARGV[3]  lessons  JSON: a list of [ticket, [counter, increment, counter, increment, ...] ]
 
   Returns the number of lessons that were new. Where MAX_KNOWN habits are known, further ones are not begun.
 ]]

@@ -37,6 +37,7 @@ _WAIT_BUCKETS_S = (
     120,
     300,
 )
+_ERROR_BUCKETS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2, 4, 10)
 _MAX_MODELS = 100
 OTHER = "other"
 """Label for what a request brings beyond the cap, so that no client can grow the number of series."""
@@ -89,6 +90,19 @@ class Metrics:
             ("pool", "cause"),
             registry=self.registry,
         )
+        self.estimate_error = Histogram(
+            "forebay_estimate_error_ratio",
+            "Tokens a response took over those expected when it was admitted",
+            ("pool", "kind"),
+            buckets=_ERROR_BUCKETS,
+            registry=self.registry,
+        )
+        self.careful_estimates = Gauge(
+            "forebay_careful_estimates",
+            "Tenants and models whose estimates are careful because they were too low",
+            ("pool",),
+            registry=self.registry,
+        )
         self.store_up = Gauge(
             "forebay_store_up", "1 while the shared queue decides, by pool", ("pool",), registry=self.registry
         )
@@ -132,7 +146,7 @@ class Metrics:
 
 
 class PoolObserver:
-    """Counts what happens in one pool; an `Observer` of admission."""
+    """Counts what happens in one pool; an `Observer` of admission, and one of learning."""
 
     def __init__(self, metrics: Metrics, labels: PoolLabels) -> None:
         self._metrics = metrics
@@ -170,6 +184,14 @@ class PoolObserver:
     def store_changed(self, *, is_up: bool) -> None:
         """The shared store was lost, or is back."""
         self._metrics.store_up.labels(self._labels.pool).set(int(is_up))
+
+    def compared(self, kind: str, ratio: float) -> None:
+        """A response took `ratio` times the tokens expected of its `kind`."""
+        self._metrics.estimate_error.labels(self._labels.pool, kind).observe(ratio)
+
+    def calibrated(self, *, careful: int) -> None:
+        """Of so many tenants and models estimates are careful."""
+        self._metrics.careful_estimates.labels(self._labels.pool).set(careful)
 
     def _count(self, request: InferenceRequest, outcome: Outcome | Refusal) -> None:
         self._metrics.requests_of(self._labels.pool, request.flow.priority_class.name, outcome).inc()

@@ -79,7 +79,12 @@ class Exchange:
                 return
             record.concerns(passage)
             can_move = self._may_be_replayed and len(message.body) < _REPLAYED_BYTES
-            async with passage.admission.admit(passage.request, passage.estimate, can_move=can_move) as grant:
+            async with passage.admission.admit(
+                passage.request,
+                passage.estimate,
+                can_move=can_move,
+                expectation=passage.forecast.expectation,
+            ) as grant:
                 record.admitted(grant)
                 await self._go_on(passage, grant)
         except HandedOver:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from extproc.admission.service import Admission
 from extproc.dialects import Endpoint
+from extproc.domain.forecast import Budget, Forecast, foresee
+from extproc.domain.habits import MIN_SAMPLES, Habits
 from extproc.domain.request import FlowKey, InferenceRequest, PriorityClass
-from extproc.domain.tokens import Estimate, estimate
+from extproc.domain.response import Foresight
+from extproc.domain.tokens import Demand, Estimate
 from extproc.estimation import Appraisal
 from extproc.processor.messages import Head
 
@@ -19,7 +22,7 @@ PRIORITY = ("x-forebay-priority", "x-llm-d-inference-objective", "x-gateway-infe
 TENANT = ("x-forebay-tenant", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
 MAX_WAIT_MS = ("x-forebay-max-wait-ms", "x-llm-d-inference-ttl")
 
-_MAX_TENANT_CHARS = 128
+_MAX_NAME_CHARS = 128
 
 
 class Estimator(Protocol):
@@ -34,6 +37,18 @@ class Estimator(Protocol):
         ...
 
 
+class Knowledge(Protocol):
+    """What is known of a pool's tenants; answers at once."""
+
+    def habits(self, model: str, tenant: str) -> Habits | None:
+        """Return how a tenant uses a model; None where nothing is known of it."""
+        ...
+
+    def peers(self, model: str) -> Sequence[Habits]:
+        """Return how others use it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """One pool as the gate needs it.
@@ -42,15 +57,22 @@ class Pool:
         name: of the pool.
         admission: admits to it.
         max_wait_s: longest wait, seconds.
-        default_output_tokens: booked where a client gives no limit.
-        context_tokens: the model's context length, or None when unknown.
+        budget: how outputs are budgeted.
+        knowledge: what was learnt of its tenants.
     """
 
     name: str
     admission: Admission
     max_wait_s: float
-    default_output_tokens: int
-    context_tokens: int | None
+    budget: Budget
+    knowledge: Knowledge
+
+    def foresee(self, demand: Demand, model: str, flow: FlowKey) -> Forecast:
+        """Return what to book for a demand."""
+        habits = self.knowledge.habits(model, flow.tenant)
+        is_known = habits is not None and habits.lessons >= MIN_SAMPLES
+        peers = () if is_known else self.knowledge.peers(model)
+        return foresee(demand, flow.priority_class.name, self.budget, habits, peers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +101,7 @@ class Identity:
     def tenant(self, headers: Mapping[str, str]) -> str:
         """Return who shares fairly."""
         name = _first(headers, TENANT) if self.trusts_tenant else None
-        return (name or "default")[:_MAX_TENANT_CHARS]
+        return (name or "default")[:_MAX_NAME_CHARS]
 
     def max_wait_s(self, headers: Mapping[str, str], most_s: float) -> float:
         """Return the longest wait in seconds: the client's wish, never more than the pool's bound."""
@@ -95,7 +117,13 @@ class Passage:
 
     pool: Pool
     request: InferenceRequest
-    estimate: Estimate
+    forecast: Forecast
+    foresight: Foresight | None = None
+
+    @property
+    def estimate(self) -> Estimate:
+        """What to book."""
+        return self.forecast.estimate
 
     @property
     def admission(self) -> Admission:
@@ -133,16 +161,24 @@ class Gate:
         flow = FlowKey(self.identity.tenant(headers), self.identity.priority_class(headers))
         request = InferenceRequest(
             id=_ticket(headers),
-            model=appraisal.body.model or pool.name,
+            model=(appraisal.body.model or pool.name)[:_MAX_NAME_CHARS],
             flow=flow,
             max_wait_s=self.identity.max_wait_s(headers, pool.max_wait_s),
         )
-        cost = estimate(
-            appraisal.demand,
-            default_output_tokens=pool.default_output_tokens,
-            context_tokens=pool.context_tokens,
-        )
-        return Passage(pool, request, cost)
+        forecast = pool.foresee(appraisal.demand, request.model, flow)
+        return Passage(pool, request, forecast, _foresight(request, appraisal.demand, forecast))
+
+
+def _foresight(request: InferenceRequest, demand: Demand, forecast: Forecast) -> Foresight:
+    return Foresight(
+        model=request.model,
+        tenant=request.flow.tenant,
+        counted_tokens=demand.prompt_tokens,
+        prompt_tokens=forecast.estimate.prompt_tokens,
+        output_tokens=forecast.estimate.output_tokens,
+        max_output_tokens=forecast.limit,
+        answers=demand.answers,
+    )
 
 
 def _ticket(headers: Mapping[str, str]) -> str:

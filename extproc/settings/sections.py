@@ -176,6 +176,12 @@ class PoolSettings(Section):
     backends: BackendSettings = BackendSettings()
     context_tokens: PositiveInt | None = Field(None, description="the model's context length, when known")
     default_output_tokens: PositiveInt = Field(512, description="booked where a client gives no limit")
+    reserve: Literal["mean", "occupancy", "limit"] = Field(
+        "mean", description="what is booked for an answer: its mean length as learnt, or the client's limit"
+    )
+    usage: Literal["access_log", "stream", "off"] = Field(
+        "access_log", description="where the true token counts come from (`docs/estimation.md`)"
+    )
     device: str | None = Field(None, description="label of the gpu_* metrics; the pool's name if absent")
 
     @model_validator(mode="after")

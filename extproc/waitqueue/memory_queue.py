@@ -156,6 +156,8 @@ class MemoryQueue:
             entry.expires_ms = now_ms + lifetimes.heartbeat_ms
             return Standing.WAITING
         entry.expires_ms = now_ms + lifetimes.lease_ms
+        store.grow(entry, holding.wanted_tokens)
+        holding.tokens = entry.tokens
         if not holding.is_granted:
             store.listeners[self._replica](holding.ticket.request.id, holding.ticket.attempt, entry.waited_ms)
         return Standing.HELD
@@ -168,6 +170,7 @@ class MemoryQueue:
         if not enqueued_ms:  # it never heard from a store where it stands: at the end, from now on
             rank, enqueued_ms = store.next_rank(ticket.request.flow.priority_class.rank, now_ms), now_ms
         entry = self._new_entry(ticket, now_ms, rank, enqueued_ms)
+        entry.tokens = holding.tokens
         if holding.is_granted:
             store.hold(entry, now_ms)
         else:

@@ -108,6 +108,18 @@ class MemoryStore:
         self.held_tokens += entry.tokens
         self.held_requests += 1
 
+    def grow(self, entry: Entry, wanted: int) -> None:
+        """Book more for an entry, as far as there is room."""
+        most_tokens, _ = self.limits()
+        more = (
+            0
+            if self.capacity is None
+            else math.floor(min(wanted - entry.tokens, most_tokens - self.held_tokens))
+        )
+        if more > 0:
+            entry.tokens += more
+            self.held_tokens += more
+
     def remove(self, entry: Entry) -> None:
         """Give back whatever an entry holds, of whichever kind."""
         del self.entries[entry.request_id]

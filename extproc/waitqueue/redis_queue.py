@@ -196,11 +196,18 @@ class RedisQueue:
         self.replicas, knows_capacity, *figures = await self._call(
             scripts.RENEW,
             scripts.Renew(self._replica, lifetimes.lease_ms, lifetimes.heartbeat_ms),
-            [w for h in holdings for w in (h.ticket.request.id, h.ticket.attempt, int(h.is_granted))],
+            [
+                word
+                for h in holdings
+                for word in (h.ticket.request.id, h.ticket.attempt, int(h.is_granted), h.wanted_tokens)
+            ],
         )
         self._is_capacity_told = self._is_capacity_told and bool(knows_capacity)
-        standings = [Standing(figure) for figure in figures[::2]]
-        for holding, standing, waited_ms in zip(holdings, standings, figures[1::2], strict=True):
+        standings = [Standing(figure) for figure in figures[::3]]
+        for holding, standing, waited_ms, tokens in zip(
+            holdings, standings, figures[1::3], figures[2::3], strict=True
+        ):
+            holding.tokens = tokens or holding.tokens
             if standing is Standing.HELD and not holding.is_granted:
                 self._on_grant(holding.ticket.request.id, holding.ticket.attempt, waited_ms)
         return standings
@@ -211,7 +218,7 @@ class RedisQueue:
             ticket, flow = holding.ticket, holding.ticket.request.flow
             # The place, once given, tells the class: a later attempt may have come in another one.
             rank = class_rank_of(holding.rank) if holding.enqueued_ms else flow.priority_class.rank
-            words += (ticket.request.id, ticket.attempt, ticket.tokens, rank, flow.tenant)
+            words += (ticket.request.id, ticket.attempt, holding.tokens, rank, flow.tenant)
             words += (holding.rank, holding.enqueued_ms, int(holding.is_granted))
         lifetimes = self._lifetimes
         arguments = scripts.Restore(self._replica, lifetimes.lease_ms, lifetimes.heartbeat_ms)

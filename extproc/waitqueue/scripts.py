@@ -52,7 +52,7 @@ class Leave(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """What renew.lua takes before its three words for each holding."""
+    """What renew.lua takes before its four words for each holding."""
 
     replica: str
     lease_ms: int

@@ -19,6 +19,7 @@ from envoy_data_plane.envoy.service.ext_proc.v3 import (
 from envoy_data_plane.google.protobuf import Struct, Value
 
 from extproc.dialects import Endpoint, read
+from extproc.domain.forecast import Budget
 from extproc.domain.outcome import Refusal
 from extproc.domain.request import PriorityClass
 from extproc.domain.tokens import Demand
@@ -118,6 +119,16 @@ class Inline:
         return Appraisal(found, Demand(10, found.max_output_tokens, found.answers))
 
 
+class Ignorance:
+    """A `Knowledge` of nobody."""
+
+    def habits(self, model: str, tenant: str) -> None:
+        return None
+
+    def peers(self, model: str) -> tuple[()]:
+        return ()
+
+
 class Unread:
     """An `ExchangeObserver` that remembers."""
 
@@ -146,7 +157,7 @@ class Stage:
         self.observer = Unread()
         classes = {c.name: c for c in (INTERACTIVE, BATCH)}
         self.identity = identity or Identity(classes, INTERACTIVE, trusts_priority=True, trusts_tenant=True)
-        pool = Pool("llama", world.admission, 30.0, 50, 100)
+        pool = Pool("llama", world.admission, 30.0, Budget(50, 100), Ignorance())
         self.gate = Gate(
             self.estimator, lambda model: pool if model in ("llama-70b", None) else None, self.identity
         )

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 from admission.world import BATCH, INTERACTIVE, World
-from processor.stage import CHAT, Inline, chat
+from processor.stage import CHAT, Ignorance, Inline, chat
 
 from extproc.dialects import recognise
+from extproc.domain.forecast import Budget
 from extproc.processor.gate import MAX_WAIT_MS, PRIORITY, TENANT, Gate, Identity, Pool
 from extproc.processor.messages import Head
 
@@ -51,7 +52,7 @@ def test_a_client_may_shorten_its_wait_never_lengthen_it(name, wish, wait_s):
 async def consider(body: bytes, *, context_tokens: int | None = 1000, **headers: str):
     named = {k.replace("_", "-"): v for k, v in headers.items()}
     world = World()
-    pool = Pool("llama", world.admission, 30.0, 50, context_tokens)
+    pool = Pool("llama", world.admission, 30.0, Budget(50, context_tokens), Ignorance())
     gate = Gate(Inline(), lambda _model: pool, TRUSTING)
     endpoint = recognise(CHAT)
     assert endpoint is not None
