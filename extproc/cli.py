@@ -16,6 +16,7 @@ from rich.console import Console
 
 from extproc import settings as configuration
 from extproc.domain.errors import BadRequest, ConfigError, ForebayError
+from extproc.envoyconfig import UsageFilter
 
 app = typer.Typer(
     name="forebay",
@@ -149,12 +150,17 @@ def envoy_config(
         list[str] | None,
         typer.Option(help="host:port or unix:/path of a server; the first is ours, others take over from it"),
     ] = None,
+    usage_filter: Annotated[
+        UsageFilter, typer.Option(help="reads what responses took, for the estimates")
+    ] = UsageFilter.AI_PROTOCOL_MANAGER,
 ) -> None:
     """Print an Envoy bootstrap for a gateway with `forebay serve` beside it."""
     from extproc.app.gateway import bootstrap_for  # noqa: PLC0415 - only here
     from extproc.envoyconfig import render  # noqa: PLC0415
 
-    bootstrap = bootstrap_for(configuration.load(config), listen=listen, servers=extproc or ())
+    bootstrap = bootstrap_for(
+        configuration.load(config), listen=listen, servers=extproc or (), usage_filter=usage_filter
+    )
     typer.echo(render(bootstrap), nl=False)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from extproc.domain.errors import ConfigError
-from extproc.envoyconfig import MAX_HOLD_S, Bootstrap, Target, Tcp, UnixSocket, parse_target
+from extproc.envoyconfig import MAX_HOLD_S, Bootstrap, Target, Tcp, UnixSocket, UsageFilter, parse_target
 from extproc.settings import Settings
 
 _EXAMPLE_ENGINE = "http://127.0.0.1:8000"
@@ -14,13 +14,20 @@ _SLACK_S = 60.0  # Forebay ends a wait, not Envoy
 _FRAMING_BYTES = 2**20  # of a gRPC message beside the body
 
 
-def bootstrap_for(settings: Settings, *, listen: str, servers: Sequence[str]) -> Bootstrap:
+def bootstrap_for(
+    settings: Settings,
+    *,
+    listen: str,
+    servers: Sequence[str],
+    usage_filter: UsageFilter = UsageFilter.AI_PROTOCOL_MANAGER,
+) -> Bootstrap:
     """Return the bootstrap of a gateway beside one replica.
 
     Args:
         settings: the replica's configuration; its engines become Envoy's upstream.
         listen: `host:port` for clients.
         servers: replicas as Envoy reaches them, the gateway's own first; by default the one configured.
+        usage_filter: reads what responses took.
 
     Raises:
         ConfigError: an address is none.
@@ -34,6 +41,7 @@ def bootstrap_for(settings: Settings, *, listen: str, servers: Sequence[str]) ->
         engines=tuple(_engine(url) for url in endpoints or (_EXAMPLE_ENGINE,)),
         listener=listener,
         max_hold_s=min(MAX_HOLD_S, _longest_wait_s(settings) + settings.server.drain_wait_s + _SLACK_S),
+        usage_filter=usage_filter,
         max_body_bytes=min(32 * 2**20, settings.server.max_message_bytes - _FRAMING_BYTES),
     )
 

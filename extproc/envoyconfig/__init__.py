@@ -6,6 +6,7 @@ docs/envoy.md tells what the configuration relies on, and what was measured.
 from extproc.envoyconfig.binary import find_envoy
 from extproc.envoyconfig.bootstrap import MAX_HOLD_S, REQUEST_ATTRIBUTES, Bootstrap, render
 from extproc.envoyconfig.targets import Target, Tcp, UnixSocket, parse_target
+from extproc.envoyconfig.usage import UsageFilter
 
 __all__ = [
     "MAX_HOLD_S",
@@ -14,6 +15,7 @@ __all__ = [
     "Target",
     "Tcp",
     "UnixSocket",
+    "UsageFilter",
     "find_envoy",
     "parse_target",
     "render",

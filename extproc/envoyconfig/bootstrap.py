@@ -10,6 +10,7 @@ from string import Template
 
 from extproc.domain.errors import ConfigError
 from extproc.envoyconfig.targets import Target, Tcp, UnixSocket
+from extproc.envoyconfig.usage import DEFAULT_PROTOCOL, UsageFilter
 
 _HEADERS = (
     "x-forebay-ticket",
@@ -61,6 +62,7 @@ class Bootstrap:
         retries: how often a request that got no answer is brought to a server again. All of them take
             about 6 s, in which a server may restart; a request fails as late when there is none.
         access_log: file for a JSON line a request, such as `/dev/stdout`; None for none.
+        usage_filter: reads what responses took, for Forebay to learn from.
         shares_port: False to fail where another process listens on the port, instead of sharing its clients.
 
     Raises:
@@ -76,6 +78,7 @@ class Bootstrap:
     max_hold_s: float = 1800
     retries: int = 24
     access_log: str | None = None
+    usage_filter: UsageFilter = UsageFilter.AI_PROTOCOL_MANAGER
     shares_port: bool = True
 
     def __post_init__(self) -> None:
@@ -116,6 +119,7 @@ def render(bootstrap: Bootstrap) -> str:
         max_body_bytes=str(bootstrap.max_body_bytes),
         retries=str(bootstrap.retries),
         file_access_log=_file_access_log(bootstrap.access_log),
+        usage_filter=_usage_filter(bootstrap.usage_filter),
         request_attributes="\n".join(f'              - "{name}"' for name in REQUEST_ATTRIBUTES),
         forebay_type=_cluster_type(bootstrap.extproc),
         forebay_endpoints="\n".join(
@@ -135,6 +139,12 @@ def _fill(template: str, **values: str) -> str:
 
 def _file_access_log(path: str | None) -> str:
     return "" if path is None else _fill("access_log.yaml.tmpl", path=json.dumps(path))
+
+
+def _usage_filter(usage_filter: UsageFilter) -> str:
+    if usage_filter is UsageFilter.NONE:
+        return ""
+    return "\n" + _fill(f"usage_{usage_filter}.yaml.tmpl", default_protocol=DEFAULT_PROTOCOL)
 
 
 def _endpoints(targets: Iterable[Target]) -> str:

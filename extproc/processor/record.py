@@ -13,6 +13,7 @@ from extproc.admission.service import Grant, Shed
 from extproc.domain.errors import BadRequest, BodyTooLarge
 from extproc.domain.outcome import Outcome, Refusal, Shedding
 from extproc.domain.request import PriorityClass
+from extproc.processor.foresight import foresight_fields
 from extproc.processor.gate import TICKET, Passage
 from extproc.processor.messages import Head
 
@@ -52,13 +53,14 @@ def metadata(passage: Passage, grant: Grant) -> dict[str, str]:
     back, perhaps to another replica, to say how the response ended. Numbers travel as text, or Envoy
     would write them as doubles.
     """
-    return {
+    told = {
         "wait_ms": str(grant.waited_ms),
         "reserved_tokens": str(grant.tokens),
         "class": passage.request.flow.priority_class.name,
         "pool": passage.pool.name,
         "ticket": passage.request.id,
     }
+    return told if passage.foresight is None else told | foresight_fields(passage.foresight)
 
 
 def _headers(priority_class: PriorityClass, waited_ms: int, tokens: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from extproc import cli
 from extproc.domain.errors import ConfigError
-from extproc.envoyconfig import find_envoy
+from extproc.envoyconfig import UsageFilter, find_envoy
 
 BODY = {"model": "llama-70b", "messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 100}
 
@@ -193,13 +193,18 @@ def test_envoy_config_refuses_what_envoy_could_not_use(config, change, words, to
         call("envoy-config", "--config", config, *words)
 
 
-def test_envoy_accepts_the_bootstrap(config, tmp_path):
+@pytest.mark.parametrize("usage_filter", [*UsageFilter, None])
+def test_envoy_accepts_the_bootstrap(config, tmp_path, usage_filter):
     try:
         envoy = find_envoy()
     except ConfigError as error:
         pytest.skip(str(error))
     file = tmp_path / "envoy.yaml"
-    file.write_text(call("envoy-config", "--config", config, "--listen", "127.0.0.1:0"))
+    words = ["--usage-filter", usage_filter.value] if usage_filter else []
+    text = call("envoy-config", "--config", config, "--listen", "127.0.0.1:0", *words)
+    assert ("AiProtocolManager" in text) == (usage_filter in (None, UsageFilter.AI_PROTOCOL_MANAGER))
+    assert ("SseToMetadata" in text) == (usage_filter is UsageFilter.SSE_TO_METADATA)
+    file.write_text(text)
     done = subprocess.run(
         [envoy, "--mode", "validate", "-c", file], capture_output=True, text=True, timeout=50, check=False
     )

@@ -19,6 +19,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import grpc
@@ -26,6 +27,7 @@ from google.protobuf.json_format import MessageToDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
+from extproc.processor.access_log import read as read_access_log
 from extproc.processor.proto import forebay_pb2 as wire
 
 ADDRESS, JOURNAL = sys.argv[1], Path(sys.argv[2])
@@ -74,7 +76,8 @@ async def answer(request, context):
         await file_exists(Path(do["until"]))
     match do.get("then", "admit"):
         case "admit":
-            return go_on(ticket=ticket, wait_ms="12", reserved_tokens="345", **{"class": "interactive"})
+            told = {"wait_ms": "12", "reserved_tokens": "345", "class": "interactive", "pool": "llama"}
+            return go_on(ticket=ticket, **told)
         case "pass":
             return go_on(ticket=ticket)
         case "bare":
@@ -102,6 +105,8 @@ async def access_log(requests, _context):
                 status=entry.response.response_code.value,
                 metadata=MessageToDict(metadata["forebay"]) if "forebay" in metadata else None,
             )
+        for ended in read_access_log(data):
+            note("ended", **asdict(ended))
     return b""
 
 

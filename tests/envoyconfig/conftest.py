@@ -27,6 +27,9 @@ from extproc.domain.errors import ConfigError
 from extproc.envoyconfig import Bootstrap, Tcp, find_envoy, render
 from extproc.simulator.processes import Child, start
 
+RECORDED = Path(__file__).parents[1] / "simulator/fixtures"
+"""Answers of vLLM."""
+
 ANY_PORT = Tcp("127.0.0.1", 0)
 
 
@@ -68,7 +71,9 @@ class Server:
 class Engine:
     """Answers with what it got, and with the headers in the body's `engine_headers`.
 
-    A body with `stream` gets a stream that goes on until `finish` is set.
+    A body with `stream` gets a stream that goes on until `finish` is set. One with `replay` gets that recorded
+    answer of vLLM's, one with `filler` a JSON answer with so many bytes of text: the second half once `finish`
+    is set where `midway` is `wait`, never where it is `break`.
     """
 
     def __init__(self) -> None:
@@ -93,8 +98,33 @@ class Engine:
         do = json.loads(body) if body.startswith(b"{") else {}
         if "stream" in do:
             return await self._stream(request)
+        if "replay" in do:
+            recorded = RECORDED / do["replay"]
+            kind = "text/event-stream; charset=utf-8" if recorded.suffix == ".sse" else "application/json"
+            return await self._halves(request, recorded.read_bytes(), kind, do)
+        if "filler" in do:
+            answer = json.loads((RECORDED / "chat.json").read_bytes())
+            answer["choices"][0]["message"]["content"] = "x" * do["filler"]
+            return await self._halves(request, json.dumps(answer).encode(), "application/json", do)
         seen = {"headers": dict(request.headers), "size": len(body)}
         return web.json_response(seen, headers=do.get("engine_headers"))
+
+    async def _halves(
+        self, request: web.Request, body: bytes, kind: str, do: dict[str, Any]
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": kind})
+        if kind == "application/json":
+            response.content_length = len(body)
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        if do.get("midway") == "break":
+            assert request.transport is not None
+            request.transport.close()
+            return response
+        if do.get("midway") == "wait":
+            await self.finish.wait()
+        await response.write(body[len(body) // 2 :])
+        return response
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})

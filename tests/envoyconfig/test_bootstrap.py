@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extproc.domain.errors import ConfigError
-from extproc.envoyconfig import REQUEST_ATTRIBUTES, Bootstrap, Tcp, UnixSocket, render
+from extproc.envoyconfig import REQUEST_ATTRIBUTES, Bootstrap, Tcp, UnixSocket, UsageFilter, render
 
 BOOTSTRAP = Bootstrap(extproc=(Tcp("127.0.0.1", 9002),), engines=(Tcp("10.0.1.21", 8000),))
 
@@ -95,8 +95,17 @@ def test_the_file_access_log_is_optional():
     assert len(connection_manager(rendered())["access_log"]) == 1
 
 
+@pytest.mark.parametrize("usage_filter", UsageFilter)
+def test_usage_is_read_next_to_the_engine_or_not_at_all(usage_filter):
+    names = [f["name"] for f in connection_manager(rendered(usage_filter=usage_filter))["http_filters"]]
+    between = names[names.index("guard") + 1 : -1]
+    assert between == ([] if usage_filter is UsageFilter.NONE else ["usage"])
+    assert names[-1] == "envoy.filters.http.router"
+
+
 def test_nothing_of_the_template_is_left_over():
-    assert not re.search(r"\$\w", render(BOOTSTRAP))
+    for usage_filter in UsageFilter:
+        assert not re.search(r"\$\w", render(replace(BOOTSTRAP, usage_filter=usage_filter)))
 
 
 @pytest.mark.parametrize(

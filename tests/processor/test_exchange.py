@@ -60,6 +60,9 @@ async def test_the_recommended_chain_is_one_message_and_a_stream_held_to_the_end
         "class": "interactive",
         "pool": "llama",
         "ticket": "t-1",
+        "model": "llama-70b",
+        "tenant": "default",
+        "foresight": "10 10 50 50 1",
     }
     assert world.store.held_tokens == 60
     await settle()

@@ -252,5 +252,5 @@ async def test_the_access_log_is_read_to_its_end_past_what_is_unreadable(service
         await call.write(bytes(StreamAccessLogsMessage(http_logs=entries)))
         await call.done_writing()
         assert await call == b""
-    assert service.ended == [Ended("llama-70b", "batch", "t-1", Ending.COMPLETE)]
+    assert service.ended == [Ended("llama-70b", "batch", "t-1", Ending.COMPLETE, body_bytes=10)]
     assert [line["event"] for line in lines] == ["access log unreadable"]

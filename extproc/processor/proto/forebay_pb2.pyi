@@ -1,3 +1,7 @@
+import datetime
+
+from google.protobuf import any_pb2 as _any_pb2
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import wrappers_pb2 as _wrappers_pb2
 from google.protobuf.internal import containers as _containers
@@ -159,7 +163,7 @@ class ProcessingResponse(_message.Message):
     def __init__(self, request_headers: _Optional[_Union[HeadersResponse, _Mapping]] = ..., response_headers: _Optional[_Union[HeadersResponse, _Mapping]] = ..., request_body: _Optional[_Union[BodyResponse, _Mapping]] = ..., response_body: _Optional[_Union[BodyResponse, _Mapping]] = ..., request_trailers: _Optional[_Union[TrailersResponse, _Mapping]] = ..., response_trailers: _Optional[_Union[TrailersResponse, _Mapping]] = ..., immediate_response: _Optional[_Union[ImmediateResponse, _Mapping]] = ..., dynamic_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Metadata(_message.Message):
-    __slots__ = ("filter_metadata",)
+    __slots__ = ("filter_metadata", "typed_filter_metadata")
     class FilterMetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -167,9 +171,18 @@ class Metadata(_message.Message):
         key: str
         value: _struct_pb2.Struct
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    class TypedFilterMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _any_pb2.Any
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
     FILTER_METADATA_FIELD_NUMBER: _ClassVar[int]
+    TYPED_FILTER_METADATA_FIELD_NUMBER: _ClassVar[int]
     filter_metadata: _containers.MessageMap[str, _struct_pb2.Struct]
-    def __init__(self, filter_metadata: _Optional[_Mapping[str, _struct_pb2.Struct]] = ...) -> None: ...
+    typed_filter_metadata: _containers.MessageMap[str, _any_pb2.Any]
+    def __init__(self, filter_metadata: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., typed_filter_metadata: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
 
 class ResponseFlags(_message.Message):
     __slots__ = ("upstream_request_timeout", "local_reset", "upstream_remote_reset", "upstream_connection_failure", "upstream_connection_termination", "downstream_connection_termination", "upstream_retry_limit_exceeded", "stream_idle_timeout", "downstream_protocol_error", "upstream_max_stream_duration_reached", "duration_timeout", "upstream_protocol_error", "downstream_remote_reset")
@@ -202,22 +215,37 @@ class ResponseFlags(_message.Message):
     def __init__(self, upstream_request_timeout: _Optional[bool] = ..., local_reset: _Optional[bool] = ..., upstream_remote_reset: _Optional[bool] = ..., upstream_connection_failure: _Optional[bool] = ..., upstream_connection_termination: _Optional[bool] = ..., downstream_connection_termination: _Optional[bool] = ..., upstream_retry_limit_exceeded: _Optional[bool] = ..., stream_idle_timeout: _Optional[bool] = ..., downstream_protocol_error: _Optional[bool] = ..., upstream_max_stream_duration_reached: _Optional[bool] = ..., duration_timeout: _Optional[bool] = ..., upstream_protocol_error: _Optional[bool] = ..., downstream_remote_reset: _Optional[bool] = ...) -> None: ...
 
 class AccessLogCommon(_message.Message):
-    __slots__ = ("response_flags", "metadata")
+    __slots__ = ("time_to_first_upstream_tx_byte", "time_to_first_upstream_rx_byte", "duration", "response_flags", "metadata")
+    TIME_TO_FIRST_UPSTREAM_TX_BYTE_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_FIRST_UPSTREAM_RX_BYTE_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FLAGS_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    time_to_first_upstream_tx_byte: _duration_pb2.Duration
+    time_to_first_upstream_rx_byte: _duration_pb2.Duration
+    duration: _duration_pb2.Duration
     response_flags: ResponseFlags
     metadata: Metadata
-    def __init__(self, response_flags: _Optional[_Union[ResponseFlags, _Mapping]] = ..., metadata: _Optional[_Union[Metadata, _Mapping]] = ...) -> None: ...
+    def __init__(self, time_to_first_upstream_tx_byte: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_first_upstream_rx_byte: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_flags: _Optional[_Union[ResponseFlags, _Mapping]] = ..., metadata: _Optional[_Union[Metadata, _Mapping]] = ...) -> None: ...
 
 class HttpResponseProperties(_message.Message):
-    __slots__ = ("response_code", "response_body_bytes", "response_code_details")
+    __slots__ = ("response_code", "response_body_bytes", "response_headers", "response_code_details")
+    class ResponseHeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     RESPONSE_CODE_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_HEADERS_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_CODE_DETAILS_FIELD_NUMBER: _ClassVar[int]
     response_code: _wrappers_pb2.UInt32Value
     response_body_bytes: int
+    response_headers: _containers.ScalarMap[str, str]
     response_code_details: str
-    def __init__(self, response_code: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., response_body_bytes: _Optional[int] = ..., response_code_details: _Optional[str] = ...) -> None: ...
+    def __init__(self, response_code: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., response_body_bytes: _Optional[int] = ..., response_headers: _Optional[_Mapping[str, str]] = ..., response_code_details: _Optional[str] = ...) -> None: ...
 
 class HttpAccessLogEntry(_message.Message):
     __slots__ = ("common_properties", "response")
@@ -242,3 +270,30 @@ class StreamAccessLogsMessage(_message.Message):
 class StreamAccessLogsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TokenUsage(_message.Message):
+    __slots__ = ("input_tokens", "output_tokens", "input_token_details", "extraction_status")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNSPECIFIED: _ClassVar[TokenUsage.Status]
+        COMPLETE: _ClassVar[TokenUsage.Status]
+        PARTIAL: _ClassVar[TokenUsage.Status]
+        FAILED: _ClassVar[TokenUsage.Status]
+    UNSPECIFIED: TokenUsage.Status
+    COMPLETE: TokenUsage.Status
+    PARTIAL: TokenUsage.Status
+    FAILED: TokenUsage.Status
+    class InputDetails(_message.Message):
+        __slots__ = ("cached_tokens",)
+        CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+        cached_tokens: _wrappers_pb2.UInt64Value
+        def __init__(self, cached_tokens: _Optional[_Union[_wrappers_pb2.UInt64Value, _Mapping]] = ...) -> None: ...
+    INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_TOKEN_DETAILS_FIELD_NUMBER: _ClassVar[int]
+    EXTRACTION_STATUS_FIELD_NUMBER: _ClassVar[int]
+    input_tokens: _wrappers_pb2.UInt64Value
+    output_tokens: _wrappers_pb2.UInt64Value
+    input_token_details: TokenUsage.InputDetails
+    extraction_status: TokenUsage.Status
+    def __init__(self, input_tokens: _Optional[_Union[_wrappers_pb2.UInt64Value, _Mapping]] = ..., output_tokens: _Optional[_Union[_wrappers_pb2.UInt64Value, _Mapping]] = ..., input_token_details: _Optional[_Union[TokenUsage.InputDetails, _Mapping]] = ..., extraction_status: _Optional[_Union[TokenUsage.Status, str]] = ...) -> None: ...
