@@ -42,8 +42,14 @@ def bootstrap_for(
         listener=listener,
         max_hold_s=min(MAX_HOLD_S, _longest_wait_s(settings) + settings.server.drain_wait_s + _SLACK_S),
         usage_filter=usage_filter,
+        reads_responses=reads_responses(settings),
         max_body_bytes=min(32 * 2**20, settings.server.max_message_bytes - _FRAMING_BYTES),
     )
+
+
+def reads_responses(settings: Settings) -> bool:
+    """Return whether the replica reads responses of any pool."""
+    return any(pool.usage == "stream" for pool in settings.pools)
 
 
 def _longest_wait_s(settings: Settings) -> float:

@@ -63,6 +63,8 @@ class Bootstrap:
             about 6 s, in which a server may restart; a request fails as late when there is none.
         access_log: file for a JSON line a request, such as `/dev/stdout`; None for none.
         usage_filter: reads what responses took, for Forebay to learn from.
+        reads_responses: Forebay may ask for a response's body, to read itself what it took; each response
+            costs a message then, and one that is read a message for each chunk.
         shares_port: False to fail where another process listens on the port, instead of sharing its clients.
 
     Raises:
@@ -79,6 +81,7 @@ class Bootstrap:
     retries: int = 24
     access_log: str | None = None
     usage_filter: UsageFilter = UsageFilter.AI_PROTOCOL_MANAGER
+    reads_responses: bool = False
     shares_port: bool = True
 
     def __post_init__(self) -> None:
@@ -120,6 +123,7 @@ def render(bootstrap: Bootstrap) -> str:
         retries=str(bootstrap.retries),
         file_access_log=_file_access_log(bootstrap.access_log),
         usage_filter=_usage_filter(bootstrap.usage_filter),
+        processing_mode=_fill(f"responses_{'read' if bootstrap.reads_responses else 'unseen'}.yaml.tmpl"),
         request_attributes="\n".join(f'              - "{name}"' for name in REQUEST_ATTRIBUTES),
         forebay_type=_cluster_type(bootstrap.extproc),
         forebay_endpoints="\n".join(

@@ -182,6 +182,12 @@ class PoolSettings(Section):
     usage: Literal["access_log", "stream", "off"] = Field(
         "access_log", description="where the true token counts come from (`docs/estimation.md`)"
     )
+    usage_sample: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="part of the responses that are read with `usage: stream`"
+    )
+    stream_usage: Literal["as_asked", "inject"] = Field(
+        "as_asked", description="whether streams shall tell usage that their clients did not ask for"
+    )
     device: str | None = Field(None, description="label of the gpu_* metrics; the pool's name if absent")
 
     @model_validator(mode="after")
@@ -190,6 +196,12 @@ class PoolSettings(Section):
             raise ValueError("capacity: tokens and requests may not both be null")
         if self.capacity.tokens == "auto" and not self.backends.endpoints and self.capacity.requests is None:
             raise ValueError("capacity.tokens: auto needs backends.endpoints to ask, or capacity.requests")
+        return self
+
+    @model_validator(mode="after")
+    def _has_use_for_usage(self) -> Self:
+        if self.stream_usage == "inject" and self.usage == "off":
+            raise ValueError("stream_usage: inject needs usage to be access_log or stream (got off)")
         return self
 
 

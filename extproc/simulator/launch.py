@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from extproc import settings as configuration
+from extproc.app.gateway import reads_responses
 from extproc.domain.errors import ConfigError
 from extproc.envoyconfig import Bootstrap, Tcp, UnixSocket, render
 from extproc.envoyconfig.binary import find_envoy
@@ -143,6 +145,7 @@ class Launcher:
                 listener=Tcp(_HOST, port),
                 admin=Tcp(_HOST, admin_port),
                 node_id=f"gateway-{index + 1}",
+                reads_responses=reads_responses(configuration.load(config)),
                 shares_port=False,
             )
             claims[index].close()

@@ -52,6 +52,19 @@ def test_forebay_is_told_what_it_asks_for():
     }
 
 
+@pytest.mark.parametrize(("reads", "mode"), [(False, "SKIP"), (True, "SEND")])
+def test_responses_are_told_only_to_a_replica_that_reads_them(reads, mode):
+    ext_proc = http_filter(rendered(reads_responses=reads), "envoy.filters.http.ext_proc")
+    assert ext_proc.get("allow_mode_override", False) == reads
+    assert ext_proc["processing_mode"] == {
+        "request_header_mode": "SKIP",
+        "request_body_mode": "BUFFERED",
+        "response_header_mode": mode,
+        "response_body_mode": "NONE",
+        "response_trailer_mode": "SEND",
+    }
+
+
 def test_every_place_that_limits_bodies_has_the_same_limit():
     document = rendered(max_body_bytes=1_000_000)
     assert http_filter(document, "envoy.filters.http.buffer")["max_request_bytes"] == 1_000_000

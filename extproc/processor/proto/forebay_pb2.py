@@ -28,7 +28,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import wrappers_pb2 as google_dot_protobuf_dot_wrappers__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%extproc/processor/proto/forebay.proto\x12\x0c\x66orebay.wire\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"7\n\tHeaderMap\x12*\n\x07headers\x18\x01 \x03(\x0b\x32\x19.forebay.wire.HeaderValue\"N\n\x0bHttpHeaders\x12(\n\x07headers\x18\x01 \x01(\x0b\x32\x17.forebay.wire.HeaderMap\x12\x15\n\rend_of_stream\x18\x03 \x01(\x08\"/\n\x08HttpBody\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"\x0e\n\x0cHttpTrailers\"\xee\x03\n\x11ProcessingRequest\x12\x34\n\x0frequest_headers\x18\x02 \x01(\x0b\x32\x19.forebay.wire.HttpHeadersH\x00\x12\x35\n\x10response_headers\x18\x03 \x01(\x0b\x32\x19.forebay.wire.HttpHeadersH\x00\x12.\n\x0crequest_body\x18\x04 \x01(\x0b\x32\x16.forebay.wire.HttpBodyH\x00\x12/\n\rresponse_body\x18\x05 \x01(\x0b\x32\x16.forebay.wire.HttpBodyH\x00\x12\x36\n\x10request_trailers\x18\x06 \x01(\x0b\x32\x1a.forebay.wire.HttpTrailersH\x00\x12\x37\n\x11response_trailers\x18\x07 \x01(\x0b\x32\x1a.forebay.wire.HttpTrailersH\x00\x12\x43\n\nattributes\x18\t \x03(\x0b\x32/.forebay.wire.ProcessingRequest.AttributesEntry\x1aJ\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\x42\t\n\x07request\"\xfc\x01\n\x11HeaderValueOption\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.forebay.wire.HeaderValue\x12\x43\n\rappend_action\x18\x03 \x01(\x0e\x32,.forebay.wire.HeaderValueOption.AppendAction\"w\n\x0c\x41ppendAction\x12\x1b\n\x17\x41PPEND_IF_EXISTS_OR_ADD\x10\x00\x12\x11\n\rADD_IF_ABSENT\x10\x01\x12\x1e\n\x1aOVERWRITE_IF_EXISTS_OR_ADD\x10\x02\x12\x17\n\x13OVERWRITE_IF_EXISTS\x10\x03\"^\n\x0eHeaderMutation\x12\x34\n\x0bset_headers\x18\x01 \x03(\x0b\x32\x1f.forebay.wire.HeaderValueOption\x12\x16\n\x0eremove_headers\x18\x02 \x03(\t\"G\n\x0e\x43ommonResponse\x12\x35\n\x0fheader_mutation\x18\x02 \x01(\x0b\x32\x1c.forebay.wire.HeaderMutation\"A\n\x0fHeadersResponse\x12.\n\x08response\x18\x01 \x01(\x0b\x32\x1c.forebay.wire.CommonResponse\">\n\x0c\x42odyResponse\x12.\n\x08response\x18\x01 \x01(\x0b\x32\x1c.forebay.wire.CommonResponse\"I\n\x10TrailersResponse\x12\x35\n\x0fheader_mutation\x18\x01 \x01(\x0b\x32\x1c.forebay.wire.HeaderMutation\"\x1a\n\nHttpStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\"\x8b\x01\n\x11ImmediateResponse\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.forebay.wire.HttpStatus\x12-\n\x07headers\x18\x02 \x01(\x0b\x32\x1c.forebay.wire.HeaderMutation\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x05 \x01(\t\"\xe9\x03\n\x12ProcessingResponse\x12\x38\n\x0frequest_headers\x18\x01 \x01(\x0b\x32\x1d.forebay.wire.HeadersResponseH\x00\x12\x39\n\x10response_headers\x18\x02 \x01(\x0b\x32\x1d.forebay.wire.HeadersResponseH\x00\x12\x32\n\x0crequest_body\x18\x03 \x01(\x0b\x32\x1a.forebay.wire.BodyResponseH\x00\x12\x33\n\rresponse_body\x18\x04 \x01(\x0b\x32\x1a.forebay.wire.BodyResponseH\x00\x12:\n\x10request_trailers\x18\x05 \x01(\x0b\x32\x1e.forebay.wire.TrailersResponseH\x00\x12;\n\x11response_trailers\x18\x06 \x01(\x0b\x32\x1e.forebay.wire.TrailersResponseH\x00\x12=\n\x12immediate_response\x18\x07 \x01(\x0b\x32\x1f.forebay.wire.ImmediateResponseH\x00\x12\x31\n\x10\x64ynamic_metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.StructB\n\n\x08response\"\xc1\x02\n\x08Metadata\x12\x43\n\x0f\x66ilter_metadata\x18\x01 \x03(\x0b\x32*.forebay.wire.Metadata.FilterMetadataEntry\x12N\n\x15typed_filter_metadata\x18\x02 \x03(\x0b\x32/.forebay.wire.Metadata.TypedFilterMetadataEntry\x1aN\n\x13\x46ilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\x1aP\n\x18TypedFilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any:\x02\x38\x01\"\xcf\x03\n\rResponseFlags\x12 \n\x18upstream_request_timeout\x18\x03 \x01(\x08\x12\x13\n\x0blocal_reset\x18\x04 \x01(\x08\x12\x1d\n\x15upstream_remote_reset\x18\x05 \x01(\x08\x12#\n\x1bupstream_connection_failure\x18\x06 \x01(\x08\x12\'\n\x1fupstream_connection_termination\x18\x07 \x01(\x08\x12)\n!downstream_connection_termination\x18\x0f \x01(\x08\x12%\n\x1dupstream_retry_limit_exceeded\x18\x10 \x01(\x08\x12\x1b\n\x13stream_idle_timeout\x18\x11 \x01(\x08\x12!\n\x19\x64ownstream_protocol_error\x18\x13 \x01(\x08\x12,\n$upstream_max_stream_duration_reached\x18\x14 \x01(\x08\x12\x18\n\x10\x64uration_timeout\x18\x17 \x01(\x08\x12\x1f\n\x17upstream_protocol_error\x18\x18 \x01(\x08\x12\x1f\n\x17\x64ownstream_remote_reset\x18\x1c \x01(\x08\"\xa3\x02\n\x0f\x41\x63\x63\x65ssLogCommon\x12\x41\n\x1etime_to_first_upstream_tx_byte\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x41\n\x1etime_to_first_upstream_rx_byte\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x64uration\x18\x17 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x0eresponse_flags\x18\x10 \x01(\x0b\x32\x1b.forebay.wire.ResponseFlags\x12(\n\x08metadata\x18\x11 \x01(\x0b\x32\x16.forebay.wire.Metadata\"\x96\x02\n\x16HttpResponseProperties\x12\x33\n\rresponse_code\x18\x01 \x01(\x0b\x32\x1c.google.protobuf.UInt32Value\x12\x1b\n\x13response_body_bytes\x18\x03 \x01(\x04\x12S\n\x10response_headers\x18\x04 \x03(\x0b\x32\x39.forebay.wire.HttpResponseProperties.ResponseHeadersEntry\x12\x1d\n\x15response_code_details\x18\x06 \x01(\t\x1a\x36\n\x14ResponseHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x86\x01\n\x12HttpAccessLogEntry\x12\x38\n\x11\x63ommon_properties\x18\x01 \x01(\x0b\x32\x1d.forebay.wire.AccessLogCommon\x12\x36\n\x08response\x18\x04 \x01(\x0b\x32$.forebay.wire.HttpResponseProperties\"K\n\x14HttpAccessLogEntries\x12\x33\n\tlog_entry\x18\x01 \x03(\x0b\x32 .forebay.wire.HttpAccessLogEntry\"P\n\x17StreamAccessLogsMessage\x12\x35\n\thttp_logs\x18\x02 \x01(\x0b\x32\".forebay.wire.HttpAccessLogEntries\"\x1a\n\x18StreamAccessLogsResponse\"\xfc\x02\n\nTokenUsage\x12\x32\n\x0cinput_tokens\x18\x03 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\x12\x33\n\routput_tokens\x18\x04 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\x12\x42\n\x13input_token_details\x18\x06 \x01(\x0b\x32%.forebay.wire.TokenUsage.InputDetails\x12:\n\x11\x65xtraction_status\x18\t \x01(\x0e\x32\x1f.forebay.wire.TokenUsage.Status\x1a\x43\n\x0cInputDetails\x12\x33\n\rcached_tokens\x18\x01 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\"@\n\x06Status\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0c\n\x08\x43OMPLETE\x10\x01\x12\x0b\n\x07PARTIAL\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%extproc/processor/proto/forebay.proto\x12\x0c\x66orebay.wire\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"7\n\tHeaderMap\x12*\n\x07headers\x18\x01 \x03(\x0b\x32\x19.forebay.wire.HeaderValue\"N\n\x0bHttpHeaders\x12(\n\x07headers\x18\x01 \x01(\x0b\x32\x17.forebay.wire.HeaderMap\x12\x15\n\rend_of_stream\x18\x03 \x01(\x08\"/\n\x08HttpBody\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"\x0e\n\x0cHttpTrailers\"\xee\x03\n\x11ProcessingRequest\x12\x34\n\x0frequest_headers\x18\x02 \x01(\x0b\x32\x19.forebay.wire.HttpHeadersH\x00\x12\x35\n\x10response_headers\x18\x03 \x01(\x0b\x32\x19.forebay.wire.HttpHeadersH\x00\x12.\n\x0crequest_body\x18\x04 \x01(\x0b\x32\x16.forebay.wire.HttpBodyH\x00\x12/\n\rresponse_body\x18\x05 \x01(\x0b\x32\x16.forebay.wire.HttpBodyH\x00\x12\x36\n\x10request_trailers\x18\x06 \x01(\x0b\x32\x1a.forebay.wire.HttpTrailersH\x00\x12\x37\n\x11response_trailers\x18\x07 \x01(\x0b\x32\x1a.forebay.wire.HttpTrailersH\x00\x12\x43\n\nattributes\x18\t \x03(\x0b\x32/.forebay.wire.ProcessingRequest.AttributesEntry\x1aJ\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\x42\t\n\x07request\"\xfc\x01\n\x11HeaderValueOption\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.forebay.wire.HeaderValue\x12\x43\n\rappend_action\x18\x03 \x01(\x0e\x32,.forebay.wire.HeaderValueOption.AppendAction\"w\n\x0c\x41ppendAction\x12\x1b\n\x17\x41PPEND_IF_EXISTS_OR_ADD\x10\x00\x12\x11\n\rADD_IF_ABSENT\x10\x01\x12\x1e\n\x1aOVERWRITE_IF_EXISTS_OR_ADD\x10\x02\x12\x17\n\x13OVERWRITE_IF_EXISTS\x10\x03\"^\n\x0eHeaderMutation\x12\x34\n\x0bset_headers\x18\x01 \x03(\x0b\x32\x1f.forebay.wire.HeaderValueOption\x12\x16\n\x0eremove_headers\x18\x02 \x03(\t\"*\n\x0c\x42odyMutation\x12\x0e\n\x04\x62ody\x18\x01 \x01(\x0cH\x00\x42\n\n\x08mutation\"z\n\x0e\x43ommonResponse\x12\x35\n\x0fheader_mutation\x18\x02 \x01(\x0b\x32\x1c.forebay.wire.HeaderMutation\x12\x31\n\rbody_mutation\x18\x03 \x01(\x0b\x32\x1a.forebay.wire.BodyMutation\"A\n\x0fHeadersResponse\x12.\n\x08response\x18\x01 \x01(\x0b\x32\x1c.forebay.wire.CommonResponse\">\n\x0c\x42odyResponse\x12.\n\x08response\x18\x01 \x01(\x0b\x32\x1c.forebay.wire.CommonResponse\"I\n\x10TrailersResponse\x12\x35\n\x0fheader_mutation\x18\x01 \x01(\x0b\x32\x1c.forebay.wire.HeaderMutation\"\x1a\n\nHttpStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\"\x8b\x01\n\x11ImmediateResponse\x12(\n\x06status\x18\x01 \x01(\x0b\x32\x18.forebay.wire.HttpStatus\x12-\n\x07headers\x18\x02 \x01(\x0b\x32\x1c.forebay.wire.HeaderMutation\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x05 \x01(\t\"\x9e\x04\n\x12ProcessingResponse\x12\x38\n\x0frequest_headers\x18\x01 \x01(\x0b\x32\x1d.forebay.wire.HeadersResponseH\x00\x12\x39\n\x10response_headers\x18\x02 \x01(\x0b\x32\x1d.forebay.wire.HeadersResponseH\x00\x12\x32\n\x0crequest_body\x18\x03 \x01(\x0b\x32\x1a.forebay.wire.BodyResponseH\x00\x12\x33\n\rresponse_body\x18\x04 \x01(\x0b\x32\x1a.forebay.wire.BodyResponseH\x00\x12:\n\x10request_trailers\x18\x05 \x01(\x0b\x32\x1e.forebay.wire.TrailersResponseH\x00\x12;\n\x11response_trailers\x18\x06 \x01(\x0b\x32\x1e.forebay.wire.TrailersResponseH\x00\x12=\n\x12immediate_response\x18\x07 \x01(\x0b\x32\x1f.forebay.wire.ImmediateResponseH\x00\x12\x31\n\x10\x64ynamic_metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x33\n\rmode_override\x18\t \x01(\x0b\x32\x1c.forebay.wire.ProcessingModeB\n\n\x08response\"\xe2\x04\n\x0eProcessingMode\x12H\n\x13request_header_mode\x18\x01 \x01(\x0e\x32+.forebay.wire.ProcessingMode.HeaderSendMode\x12I\n\x14response_header_mode\x18\x02 \x01(\x0e\x32+.forebay.wire.ProcessingMode.HeaderSendMode\x12\x44\n\x11request_body_mode\x18\x03 \x01(\x0e\x32).forebay.wire.ProcessingMode.BodySendMode\x12\x45\n\x12response_body_mode\x18\x04 \x01(\x0e\x32).forebay.wire.ProcessingMode.BodySendMode\x12I\n\x14request_trailer_mode\x18\x05 \x01(\x0e\x32+.forebay.wire.ProcessingMode.HeaderSendMode\x12J\n\x15response_trailer_mode\x18\x06 \x01(\x0e\x32+.forebay.wire.ProcessingMode.HeaderSendMode\"1\n\x0eHeaderSendMode\x12\x0b\n\x07\x44\x45\x46\x41ULT\x10\x00\x12\x08\n\x04SEND\x10\x01\x12\x08\n\x04SKIP\x10\x02\"d\n\x0c\x42odySendMode\x12\x08\n\x04NONE\x10\x00\x12\x0c\n\x08STREAMED\x10\x01\x12\x0c\n\x08\x42UFFERED\x10\x02\x12\x14\n\x10\x42UFFERED_PARTIAL\x10\x03\x12\x18\n\x14\x46ULL_DUPLEX_STREAMED\x10\x04\"\xc1\x02\n\x08Metadata\x12\x43\n\x0f\x66ilter_metadata\x18\x01 \x03(\x0b\x32*.forebay.wire.Metadata.FilterMetadataEntry\x12N\n\x15typed_filter_metadata\x18\x02 \x03(\x0b\x32/.forebay.wire.Metadata.TypedFilterMetadataEntry\x1aN\n\x13\x46ilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\x1aP\n\x18TypedFilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any:\x02\x38\x01\"\xcf\x03\n\rResponseFlags\x12 \n\x18upstream_request_timeout\x18\x03 \x01(\x08\x12\x13\n\x0blocal_reset\x18\x04 \x01(\x08\x12\x1d\n\x15upstream_remote_reset\x18\x05 \x01(\x08\x12#\n\x1bupstream_connection_failure\x18\x06 \x01(\x08\x12\'\n\x1fupstream_connection_termination\x18\x07 \x01(\x08\x12)\n!downstream_connection_termination\x18\x0f \x01(\x08\x12%\n\x1dupstream_retry_limit_exceeded\x18\x10 \x01(\x08\x12\x1b\n\x13stream_idle_timeout\x18\x11 \x01(\x08\x12!\n\x19\x64ownstream_protocol_error\x18\x13 \x01(\x08\x12,\n$upstream_max_stream_duration_reached\x18\x14 \x01(\x08\x12\x18\n\x10\x64uration_timeout\x18\x17 \x01(\x08\x12\x1f\n\x17upstream_protocol_error\x18\x18 \x01(\x08\x12\x1f\n\x17\x64ownstream_remote_reset\x18\x1c \x01(\x08\"\xa3\x02\n\x0f\x41\x63\x63\x65ssLogCommon\x12\x41\n\x1etime_to_first_upstream_tx_byte\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x41\n\x1etime_to_first_upstream_rx_byte\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x64uration\x18\x17 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x0eresponse_flags\x18\x10 \x01(\x0b\x32\x1b.forebay.wire.ResponseFlags\x12(\n\x08metadata\x18\x11 \x01(\x0b\x32\x16.forebay.wire.Metadata\"\x96\x02\n\x16HttpResponseProperties\x12\x33\n\rresponse_code\x18\x01 \x01(\x0b\x32\x1c.google.protobuf.UInt32Value\x12\x1b\n\x13response_body_bytes\x18\x03 \x01(\x04\x12S\n\x10response_headers\x18\x04 \x03(\x0b\x32\x39.forebay.wire.HttpResponseProperties.ResponseHeadersEntry\x12\x1d\n\x15response_code_details\x18\x06 \x01(\t\x1a\x36\n\x14ResponseHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x86\x01\n\x12HttpAccessLogEntry\x12\x38\n\x11\x63ommon_properties\x18\x01 \x01(\x0b\x32\x1d.forebay.wire.AccessLogCommon\x12\x36\n\x08response\x18\x04 \x01(\x0b\x32$.forebay.wire.HttpResponseProperties\"K\n\x14HttpAccessLogEntries\x12\x33\n\tlog_entry\x18\x01 \x03(\x0b\x32 .forebay.wire.HttpAccessLogEntry\"P\n\x17StreamAccessLogsMessage\x12\x35\n\thttp_logs\x18\x02 \x01(\x0b\x32\".forebay.wire.HttpAccessLogEntries\"\x1a\n\x18StreamAccessLogsResponse\"\xfc\x02\n\nTokenUsage\x12\x32\n\x0cinput_tokens\x18\x03 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\x12\x33\n\routput_tokens\x18\x04 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\x12\x42\n\x13input_token_details\x18\x06 \x01(\x0b\x32%.forebay.wire.TokenUsage.InputDetails\x12:\n\x11\x65xtraction_status\x18\t \x01(\x0e\x32\x1f.forebay.wire.TokenUsage.Status\x1a\x43\n\x0cInputDetails\x12\x33\n\rcached_tokens\x18\x01 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\"@\n\x06Status\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0c\n\x08\x43OMPLETE\x10\x01\x12\x0b\n\x07PARTIAL\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -63,46 +63,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEADERVALUEOPTION_APPENDACTION']._serialized_end=1190
   _globals['_HEADERMUTATION']._serialized_start=1192
   _globals['_HEADERMUTATION']._serialized_end=1286
-  _globals['_COMMONRESPONSE']._serialized_start=1288
-  _globals['_COMMONRESPONSE']._serialized_end=1359
-  _globals['_HEADERSRESPONSE']._serialized_start=1361
-  _globals['_HEADERSRESPONSE']._serialized_end=1426
-  _globals['_BODYRESPONSE']._serialized_start=1428
-  _globals['_BODYRESPONSE']._serialized_end=1490
-  _globals['_TRAILERSRESPONSE']._serialized_start=1492
-  _globals['_TRAILERSRESPONSE']._serialized_end=1565
-  _globals['_HTTPSTATUS']._serialized_start=1567
-  _globals['_HTTPSTATUS']._serialized_end=1593
-  _globals['_IMMEDIATERESPONSE']._serialized_start=1596
-  _globals['_IMMEDIATERESPONSE']._serialized_end=1735
-  _globals['_PROCESSINGRESPONSE']._serialized_start=1738
-  _globals['_PROCESSINGRESPONSE']._serialized_end=2227
-  _globals['_METADATA']._serialized_start=2230
-  _globals['_METADATA']._serialized_end=2551
-  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_start=2391
-  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_end=2469
-  _globals['_METADATA_TYPEDFILTERMETADATAENTRY']._serialized_start=2471
-  _globals['_METADATA_TYPEDFILTERMETADATAENTRY']._serialized_end=2551
-  _globals['_RESPONSEFLAGS']._serialized_start=2554
-  _globals['_RESPONSEFLAGS']._serialized_end=3017
-  _globals['_ACCESSLOGCOMMON']._serialized_start=3020
-  _globals['_ACCESSLOGCOMMON']._serialized_end=3311
-  _globals['_HTTPRESPONSEPROPERTIES']._serialized_start=3314
-  _globals['_HTTPRESPONSEPROPERTIES']._serialized_end=3592
-  _globals['_HTTPRESPONSEPROPERTIES_RESPONSEHEADERSENTRY']._serialized_start=3538
-  _globals['_HTTPRESPONSEPROPERTIES_RESPONSEHEADERSENTRY']._serialized_end=3592
-  _globals['_HTTPACCESSLOGENTRY']._serialized_start=3595
-  _globals['_HTTPACCESSLOGENTRY']._serialized_end=3729
-  _globals['_HTTPACCESSLOGENTRIES']._serialized_start=3731
-  _globals['_HTTPACCESSLOGENTRIES']._serialized_end=3806
-  _globals['_STREAMACCESSLOGSMESSAGE']._serialized_start=3808
-  _globals['_STREAMACCESSLOGSMESSAGE']._serialized_end=3888
-  _globals['_STREAMACCESSLOGSRESPONSE']._serialized_start=3890
-  _globals['_STREAMACCESSLOGSRESPONSE']._serialized_end=3916
-  _globals['_TOKENUSAGE']._serialized_start=3919
-  _globals['_TOKENUSAGE']._serialized_end=4299
-  _globals['_TOKENUSAGE_INPUTDETAILS']._serialized_start=4166
-  _globals['_TOKENUSAGE_INPUTDETAILS']._serialized_end=4233
-  _globals['_TOKENUSAGE_STATUS']._serialized_start=4235
-  _globals['_TOKENUSAGE_STATUS']._serialized_end=4299
+  _globals['_BODYMUTATION']._serialized_start=1288
+  _globals['_BODYMUTATION']._serialized_end=1330
+  _globals['_COMMONRESPONSE']._serialized_start=1332
+  _globals['_COMMONRESPONSE']._serialized_end=1454
+  _globals['_HEADERSRESPONSE']._serialized_start=1456
+  _globals['_HEADERSRESPONSE']._serialized_end=1521
+  _globals['_BODYRESPONSE']._serialized_start=1523
+  _globals['_BODYRESPONSE']._serialized_end=1585
+  _globals['_TRAILERSRESPONSE']._serialized_start=1587
+  _globals['_TRAILERSRESPONSE']._serialized_end=1660
+  _globals['_HTTPSTATUS']._serialized_start=1662
+  _globals['_HTTPSTATUS']._serialized_end=1688
+  _globals['_IMMEDIATERESPONSE']._serialized_start=1691
+  _globals['_IMMEDIATERESPONSE']._serialized_end=1830
+  _globals['_PROCESSINGRESPONSE']._serialized_start=1833
+  _globals['_PROCESSINGRESPONSE']._serialized_end=2375
+  _globals['_PROCESSINGMODE']._serialized_start=2378
+  _globals['_PROCESSINGMODE']._serialized_end=2988
+  _globals['_PROCESSINGMODE_HEADERSENDMODE']._serialized_start=2837
+  _globals['_PROCESSINGMODE_HEADERSENDMODE']._serialized_end=2886
+  _globals['_PROCESSINGMODE_BODYSENDMODE']._serialized_start=2888
+  _globals['_PROCESSINGMODE_BODYSENDMODE']._serialized_end=2988
+  _globals['_METADATA']._serialized_start=2991
+  _globals['_METADATA']._serialized_end=3312
+  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_start=3152
+  _globals['_METADATA_FILTERMETADATAENTRY']._serialized_end=3230
+  _globals['_METADATA_TYPEDFILTERMETADATAENTRY']._serialized_start=3232
+  _globals['_METADATA_TYPEDFILTERMETADATAENTRY']._serialized_end=3312
+  _globals['_RESPONSEFLAGS']._serialized_start=3315
+  _globals['_RESPONSEFLAGS']._serialized_end=3778
+  _globals['_ACCESSLOGCOMMON']._serialized_start=3781
+  _globals['_ACCESSLOGCOMMON']._serialized_end=4072
+  _globals['_HTTPRESPONSEPROPERTIES']._serialized_start=4075
+  _globals['_HTTPRESPONSEPROPERTIES']._serialized_end=4353
+  _globals['_HTTPRESPONSEPROPERTIES_RESPONSEHEADERSENTRY']._serialized_start=4299
+  _globals['_HTTPRESPONSEPROPERTIES_RESPONSEHEADERSENTRY']._serialized_end=4353
+  _globals['_HTTPACCESSLOGENTRY']._serialized_start=4356
+  _globals['_HTTPACCESSLOGENTRY']._serialized_end=4490
+  _globals['_HTTPACCESSLOGENTRIES']._serialized_start=4492
+  _globals['_HTTPACCESSLOGENTRIES']._serialized_end=4567
+  _globals['_STREAMACCESSLOGSMESSAGE']._serialized_start=4569
+  _globals['_STREAMACCESSLOGSMESSAGE']._serialized_end=4649
+  _globals['_STREAMACCESSLOGSRESPONSE']._serialized_start=4651
+  _globals['_STREAMACCESSLOGSRESPONSE']._serialized_end=4677
+  _globals['_TOKENUSAGE']._serialized_start=4680
+  _globals['_TOKENUSAGE']._serialized_end=5060
+  _globals['_TOKENUSAGE_INPUTDETAILS']._serialized_start=4927
+  _globals['_TOKENUSAGE_INPUTDETAILS']._serialized_end=4994
+  _globals['_TOKENUSAGE_STATUS']._serialized_start=4996
+  _globals['_TOKENUSAGE_STATUS']._serialized_end=5060
 # @@protoc_insertion_point(module_scope)
