@@ -28,7 +28,7 @@ class RedisLessons:
     Nobody waits for it: it uses the client's connections, beside the queue's own.
 
     Args:
-        client: connected lazily.
+        client: connected lazily; decodes responses.
         pool: whose habits.
         timeout_s: budget of one call.
         clock_ms: hands the script a clock instead of Redis TIME; for tests.
@@ -59,7 +59,7 @@ class RedisLessons:
                 for one in lessons[start : start + _BATCH]
             ]
             async with self._translated("learn"):
-                learnt += await self._learn(keys, [now, orjson.dumps(key), orjson.dumps(batch)])
+                learnt += await self._learn(keys, [now, orjson.dumps(list(key)), orjson.dumps(batch)])
         return learnt
 
     async def changed(self, since_ms: int, most: int) -> tuple[int, list[HabitKey]]:
@@ -82,7 +82,7 @@ class RedisLessons:
 
     def _hashes(self, key: HabitKey) -> tuple[str, str]:
         """Return the keys of one tenant's counters; names of any length and alphabet become 32 digits."""
-        digest = hashlib.blake2b(orjson.dumps(key), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(orjson.dumps(list(key)), digest_size=16).hexdigest()
         return f"{self._prefix}:{digest}:recent", f"{self._prefix}:{digest}:lasting"
 
     @asynccontextmanager
@@ -94,5 +94,5 @@ class RedisLessons:
             raise QueueUnavailable(f"{verb}: {type(error).__name__}: {error}") from error
 
 
-def _counters(pairs: dict[bytes | str, bytes | str]) -> dict[str, int]:
-    return {name.decode() if isinstance(name, bytes) else name: int(count) for name, count in pairs.items()}
+def _counters(pairs: dict[str, str]) -> dict[str, int]:
+    return {name: int(count) for name, count in pairs.items()}

@@ -42,17 +42,17 @@ local function renew(id, r, attempt, owner_holds, wanted)
     return TAKEN_OVER
   elseif redis.call('ZSCORE', leases, id) then
     redis.call('ZADD', leases, now + lease_ms, id)
-    if wanted > r.tokens then
-      grow(id, r, wanted)
-    end
-    return HELD
   elseif owner_holds then
     dequeue(id, r)
     hold(id, r, lease_ms)
-    return HELD
+  else
+    redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
+    return WAITING
   end
-  redis.call('ZADD', heartbeats, now + heartbeat_ms, id)
-  return WAITING
+  if wanted > r.tokens then
+    grow(id, r, wanted)
+  end
+  return HELD
 end
 
 redis.call('ZADD', replicas, now + heartbeat_ms, ARGV[3])

@@ -101,18 +101,22 @@ class QueueMachine(RuleBasedStateMachine):
         assert isinstance(self.drive.enqueue(self.names[slot], holding, 50), Refused)
         self.grants_ran = True
 
-    @rule(slot=SLOTS, keep=st.integers(1, 7))
-    def renew(self, slot, keep):
-        """Renew all, or leave some out."""
+    @rule(slot=SLOTS, keep=st.integers(1, 7), want=st.sampled_from([0, 50, 200]))
+    def renew(self, slot, keep, want):
+        """Renew all, or leave some out; leases may want more than they have."""
         attempts = [a for a, replica in self.owner.items() if replica == self.names[slot]]
         attempts = [a for n, a in enumerate(attempts) if keep > 5 or n % keep == 0]
+        for holdings in self.drive.holdings:
+            for attempt in attempts:
+                holdings[attempt].wanted_tokens = want
         standings = self.drive.renew(self.names[slot], attempts)
+        self._growth_was_right(want)
         for attempt, standing in zip(attempts, standings, strict=True):
             if standing is Standing.TAKEN_OVER:
                 del self.owner[attempt]
             elif standing is Standing.UNKNOWN:  # it was put back
                 self.current[self.request_of[attempt]] = attempt
-                self.tokens[self.request_of[attempt]] = self.drive.holdings[0][attempt].ticket.tokens
+                self.tokens[self.request_of[attempt]] = self.drive.holdings[0][attempt].tokens
 
     @precondition(lambda self: self.owner)
     @rule(pick=PICKS)
@@ -176,6 +180,16 @@ class QueueMachine(RuleBasedStateMachine):
         if self.grants_ran:
             self._grants_were_right(now, granted, dict(before.waiting))
         self.grants_ran = False
+
+    def _growth_was_right(self, want):
+        """Nothing shrinks, nothing grows beyond what it wants, and what grew did not exceed the capacity."""
+        now, grew = self.drive.stored(), False
+        for name, tokens in now.reservations.items():
+            if (before := self.tokens.get(name)) is not None and tokens != before:
+                assert before < tokens <= want
+                self.tokens[name], grew = tokens, True
+        limit = now.capacity.tokens if now.capacity else None
+        assert not grew or limit is None or now.held_tokens <= limit
 
     def _figures_follow(self, now):
         state = self.drive.same(self.names[0], "state") if not self.with_twin else self._same_state()
