@@ -15,6 +15,7 @@ from extproc.admission.ports import Capacity
 from extproc.admission.service import Admission
 from extproc.admission.upkeep import Upkeep
 from extproc.control.capacity import AutoCapacity, ReadEngines
+from extproc.control.context import LearnedContext
 from extproc.domain.errors import QueueUnavailable
 from extproc.domain.forecast import Budget, Reserve
 from extproc.domain.request import PriorityClass
@@ -43,6 +44,7 @@ class PoolRuntime:
         replica: this process' name.
         metrics: where to count.
         read_engines: asks engines for their KV-cache tokens.
+        read_contexts: asks them for their context lengths.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class PoolRuntime:
         replica: str,
         metrics: Metrics,
         read_engines: ReadEngines,
+        read_contexts: ReadEngines,
     ) -> None:
         self.settings = pool
         self._classes = [PriorityClass(c.name, c.rank) for c in settings.classes]
@@ -102,7 +105,7 @@ class PoolRuntime:
             renew_every_s=settings.leases.renew_every_s,
         )
         self._read_engines = read_engines
-        self.budget = Budget(pool.default_output_tokens, pool.context_tokens, Reserve(pool.reserve))
+        self._context = LearnedContext(pool.backends.endpoints, read_engines=read_contexts)
         lessons = RedisLessons(client, pool.name, timeout_s=settings.redis.timeout_s * _LEISURE)
         self.learning = Learning(lessons, observer)
 
@@ -116,10 +119,22 @@ class PoolRuntime:
             self.learning,
         )
 
+    @property
+    def context_tokens(self) -> int | None:
+        """The model's context length: as configured, or as the engines tell it; None when unknown."""
+        return self.settings.context_tokens or self._context.tokens
+
+    def budget(self) -> Budget:
+        """Return how outputs are budgeted at present."""
+        settings = self.settings
+        return Budget(settings.default_output_tokens, self.context_tokens, Reserve(settings.reserve))
+
     async def start(self) -> Sequence[Loop]:
         """Tell the store what the pool may hold, and return the loops to run."""
         capacity = self.settings.capacity
         loops: list[Loop] = [self.outbox.run, self.upkeep.run, self.learning.run]
+        if self.settings.context_tokens is None and self.settings.backends.endpoints:
+            loops.append(self._context.run)
         if capacity.tokens != "auto":
             await self.queue.set_capacity(Capacity(capacity.tokens, capacity.requests))
             return loops
@@ -149,6 +164,7 @@ class PoolRuntime:
             "mode": settings.mode,
             "models": list(settings.models),
             "backends": list(settings.backends.endpoints),
+            "context_tokens": self.context_tokens,
             "store_up": self.queue.is_up,
             "capacity": {
                 "tokens": capacity.tokens if capacity else None,

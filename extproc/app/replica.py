@@ -91,6 +91,7 @@ class Replica:
         feed_client = connect_feed(redis.url, timeout_s=redis.timeout_s)
         stack.push_async_callback(client.aclose)
         stack.push_async_callback(feed_client.aclose)
+        scraper = Scraper(session)
         self._pools = [
             PoolRuntime(
                 pool,
@@ -98,7 +99,8 @@ class Replica:
                 client=client,
                 replica=self.name,
                 metrics=self._metrics,
-                read_engines=Scraper(session).kv_tokens,
+                read_engines=scraper.kv_tokens,
+                read_contexts=scraper.context_tokens,
             )
             for pool in pools
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from typing import Protocol
 
 from extproc.admission.service import Admission
 from extproc.dialects import Endpoint
+from extproc.dialects.include_usage import asking_for_usage
 from extproc.domain.forecast import Budget, Forecast, foresee
 from extproc.domain.habits import MIN_SAMPLES, Habits
 from extproc.domain.request import FlowKey, InferenceRequest, PriorityClass
-from extproc.domain.response import Foresight
+from extproc.domain.response import Ended, Foresight, UsageSource
 from extproc.domain.tokens import Demand, Estimate
 from extproc.estimation import Appraisal
 from extproc.processor.messages import Head
@@ -57,22 +59,32 @@ class Pool:
         name: of the pool.
         admission: admits to it.
         max_wait_s: longest wait, seconds.
-        budget: how outputs are budgeted.
+        budget: tells how outputs are budgeted at present.
         knowledge: what was learnt of its tenants.
+        usage: where the true token counts come from.
+        usage_sample: part of the responses that are read, where they come from those.
+        asks_for_usage: make streams tell their usage where clients did not ask for it.
     """
 
     name: str
     admission: Admission
     max_wait_s: float
-    budget: Budget
+    budget: Callable[[], Budget]
     knowledge: Knowledge
+    usage: UsageSource = UsageSource.ACCESS_LOG
+    usage_sample: float = 1.0
+    asks_for_usage: bool = False
+
+    def draws_response(self) -> bool:
+        """Draw whether a response shall be read."""
+        return self.usage is UsageSource.STREAM and random.random() < self.usage_sample  # noqa: S311 - a sample
 
     def foresee(self, demand: Demand, model: str, flow: FlowKey) -> Forecast:
         """Return what to book for a demand."""
         habits = self.knowledge.habits(model, flow.tenant)
         is_known = habits is not None and habits.lessons >= MIN_SAMPLES
         peers = () if is_known else self.knowledge.peers(model)
-        return foresee(demand, flow.priority_class.name, self.budget, habits, peers)
+        return foresee(demand, flow.priority_class.name, self.budget(), habits, peers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +125,23 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A managed request on its way through the gate."""
+    """A managed request on its way through the gate.
+
+    Attributes:
+        pool: manages it.
+        request: as the queue knows it.
+        forecast: what to book, and why.
+        foresight: what travels with it.
+        reads_response: its response shall be read.
+        body: takes the place of its body, to ask for usage; None where the client's own goes on.
+    """
 
     pool: Pool
     request: InferenceRequest
     forecast: Forecast
     foresight: Foresight | None = None
+    reads_response: bool = False
+    body: bytes | None = None
 
     @property
     def estimate(self) -> Estimate:
@@ -138,14 +161,20 @@ class Gate:
         estimator: reads bodies.
         pool_for: the pool that manages a model, or None.
         identity: reads class, tenant and wait from headers.
+        on_ended: hears of each response that was read; returns at once and never raises.
     """
 
     def __init__(
-        self, estimator: Estimator, pool_for: Callable[[str | None], Pool | None], identity: Identity
+        self,
+        estimator: Estimator,
+        pool_for: Callable[[str | None], Pool | None],
+        identity: Identity,
+        on_ended: Callable[[Ended], None] = lambda _: None,
     ) -> None:
         self._estimator = estimator
         self._pool_for = pool_for
         self.identity = identity
+        self.on_ended = on_ended
 
     async def consider(self, endpoint: Endpoint, head: Head, body: bytes) -> Passage | None:
         """Return what is to be admitted, or None where no pool manages the model.
@@ -154,7 +183,8 @@ class Gate:
             BadRequest: the body cannot be understood.
         """
         headers = head.headers
-        appraisal = await self._estimator.appraise(endpoint, body, headers.get("content-encoding", ""))
+        encoding = headers.get("content-encoding", "")
+        appraisal = await self._estimator.appraise(endpoint, body, encoding)
         pool = self._pool_for(appraisal.body.model)
         if pool is None:
             return None
@@ -166,7 +196,16 @@ class Gate:
             max_wait_s=self.identity.max_wait_s(headers, pool.max_wait_s),
         )
         forecast = pool.foresee(appraisal.demand, request.model, flow)
-        return Passage(pool, request, forecast, _foresight(request, appraisal.demand, forecast))
+        reads = pool.draws_response()
+        asks = pool.asks_for_usage and (reads or pool.usage is UsageSource.ACCESS_LOG)
+        return Passage(
+            pool,
+            request,
+            forecast,
+            _foresight(request, appraisal.demand, forecast),
+            reads_response=reads,
+            body=asking_for_usage(endpoint, appraisal.body, body, encoding) if asks else None,
+        )
 
 
 def _foresight(request: InferenceRequest, demand: Demand, forecast: Forecast) -> Foresight:

@@ -32,7 +32,7 @@ from extproc.processor.proto import forebay_pb2 as wire
 from extproc.processor.servicer import ACCESS_LOG, EXT_PROC
 from extproc.settings import Settings
 
-RECORDED = Path(__file__).parents[1] / "backends" / "fixtures" / "vllm_idle.txt"
+RECORDED = Path(__file__).parents[1] / "backends" / "fixtures"
 
 
 def settings_for(store: Any, **changes: Any) -> Settings:
@@ -200,24 +200,50 @@ async def test_the_access_log_is_counted(served, wait_until):
     assert line in (await served.get("/metrics"))[1]
 
 
-async def test_a_capacity_of_auto_is_asked_of_the_engines(own_store, wait_until, no_task_left):
-    async def page(_):
-        return web.Response(text=RECORDED.read_text())
+@pytest.fixture
+async def engine(no_task_left) -> AsyncIterator[str]:
+    """The URL of an engine with vLLM's recorded pages: room for 1,048,576 tokens, 4,096 for a request."""
+
+    async def metrics(_):
+        return web.Response(text=(RECORDED / "vllm_idle.txt").read_text())
+
+    async def models(_):
+        return web.Response(body=(RECORDED / "vllm_models.json").read_bytes())
 
     app = web.Application()
-    app.router.add_get("/metrics", page)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/v1/models", models)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    pools = [{"name": "llama", "backends": {"endpoints": [url, "http://127.0.0.1:1"]}}]
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_a_capacity_of_auto_is_asked_of_the_engines(own_store, wait_until, engine):
+    pools = [{"name": "llama", "backends": {"endpoints": [engine, "http://127.0.0.1:1"]}}]
     async with running(settings_for(own_store, pools=pools)) as served:
 
         async def is_known() -> bool:
             return (await served.pool())["capacity"] == {"tokens": int(1_048_576 * 0.95), "requests": 256}
 
         await wait_until(is_known)
-    await runner.cleanup()
+
+
+@pytest.mark.parametrize(("configured", "context"), [(None, 4096), (2000, 2000)])
+async def test_the_context_is_asked_of_the_engines_unless_it_is_configured(
+    own_store, wait_until, engine, configured, context
+):
+    pools = [{"name": "llama", "backends": {"endpoints": [engine]}, "context_tokens": configured}]
+    async with running(settings_for(own_store, pools=pools)) as served:
+
+        async def is_known() -> bool:
+            return (await served.pool())["context_tokens"] == context
+
+        await wait_until(is_known)
+        _, reply = await served.ask(body(1_000_000))
+        told = reply.dynamic_metadata["forebay"]
+        assert told["reserved_tokens"] == str(context)
 
 
 # --- drain ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from extproc.backends import scraper
 from extproc.backends.scraper import Scraper
 
 PAGE = (Path(__file__).parent / "fixtures" / "vllm_idle.txt").read_text()
+MODELS = (Path(__file__).parent / "fixtures" / "vllm_models.json").read_bytes()
 
 
 @pytest.fixture
@@ -24,12 +25,14 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 @pytest.fixture
 async def serve(no_task_left) -> AsyncIterator[Callable]:
-    """`await serve(handler)`: an engine whose metrics page it is; returns its URL."""
+    """`await serve(metrics, models)`: an engine with these pages; returns its URL."""
     runners = []
 
-    async def start(handler) -> str:
+    async def start(metrics, models=None) -> str:
         app = web.Application()
-        app.router.add_get("/metrics", handler)
+        app.router.add_get("/metrics", metrics)
+        if models is not None:
+            app.router.add_get("/v1/models", models)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         runners.append(runner)
@@ -77,10 +80,24 @@ async def test_a_page_in_pieces_is_read_whole(serve, session):
         await response.prepare(request)
         half = len(PAGE) // 2
         await response.write(PAGE[:half].encode())
+        await asyncio.sleep(0.05)  # or the halves arrive as one
         await response.write(PAGE[half:].encode())
         return response
 
     assert await Scraper(session).kv_tokens([await serve(pieces)]) == [1_048_576]
+
+
+async def test_a_page_that_does_not_end_is_unknown(serve, session, monkeypatch):
+    monkeypatch.setattr(scraper, "_MAX_BYTES", len(PAGE) // 2)
+    assert await Scraper(session).kv_tokens([await serve(page)]) == [None]
+
+
+async def test_each_engine_tells_its_context(serve, session):
+    async def models(_):
+        return web.Response(body=MODELS)
+
+    engine, other = await serve(page, models), await serve(page)
+    assert await Scraper(session).context_tokens([other, engine]) == [None, 4096]
 
 
 async def test_a_page_that_is_no_text_is_unknown(serve, session):

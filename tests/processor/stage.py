@@ -157,7 +157,7 @@ class Stage:
         self.observer = Unread()
         classes = {c.name: c for c in (INTERACTIVE, BATCH)}
         self.identity = identity or Identity(classes, INTERACTIVE, trusts_priority=True, trusts_tenant=True)
-        pool = Pool("llama", world.admission, 30.0, Budget(50, 100), Ignorance())
+        pool = Pool("llama", world.admission, 30.0, lambda: Budget(50, 100), Ignorance())
         self.gate = Gate(
             self.estimator, lambda model: pool if model in ("llama-70b", None) else None, self.identity
         )

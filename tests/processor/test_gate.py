@@ -52,7 +52,7 @@ def test_a_client_may_shorten_its_wait_never_lengthen_it(name, wish, wait_s):
 async def consider(body: bytes, *, context_tokens: int | None = 1000, **headers: str):
     named = {k.replace("_", "-"): v for k, v in headers.items()}
     world = World()
-    pool = Pool("llama", world.admission, 30.0, Budget(50, context_tokens), Ignorance())
+    pool = Pool("llama", world.admission, 30.0, lambda: Budget(50, context_tokens), Ignorance())
     gate = Gate(Inline(), lambda _model: pool, TRUSTING)
     endpoint = recognise(CHAT)
     assert endpoint is not None
