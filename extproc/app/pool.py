@@ -19,7 +19,7 @@ from extproc.control.context import LearnedContext
 from extproc.domain.errors import QueueUnavailable
 from extproc.domain.forecast import Budget, Reserve
 from extproc.domain.request import PriorityClass
-from extproc.domain.response import Ended
+from extproc.domain.response import Ended, UsageSource
 from extproc.learning import Learning
 from extproc.lessons import RedisLessons
 from extproc.ops.metrics import Metrics, PoolLabels
@@ -117,6 +117,9 @@ class PoolRuntime:
             self.settings.queue.max_wait_s,
             self.budget,
             self.learning,
+            UsageSource(self.settings.usage),
+            self.settings.usage_sample,
+            asks_for_usage=self.settings.stream_usage == "inject",
         )
 
     @property
@@ -188,9 +191,9 @@ class PoolRuntime:
             },
         }
 
-    def note(self, ended: Ended) -> None:
-        """Learn from a response that is over."""
-        if self.settings.usage != "off":
+    def note(self, ended: Ended, source: UsageSource) -> None:
+        """Learn from a response that is over, where that is what the pool learns from."""
+        if self.settings.usage == source:
             self.learning.note(ended)
 
     def _estimates(self) -> list[dict[str, Any]]:

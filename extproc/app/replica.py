@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -26,7 +27,7 @@ from extproc.app.servers import bind, grpc_server, http_server
 from extproc.backends.scraper import Scraper
 from extproc.domain.errors import ConfigError
 from extproc.domain.request import PriorityClass
-from extproc.domain.response import Ended
+from extproc.domain.response import Ended, UsageSource
 from extproc.estimation import TiktokenEstimator
 from extproc.ops.metrics import Metrics
 from extproc.processor.gate import Gate, Identity, Pool
@@ -189,7 +190,7 @@ class Replica:
             found = settings.pool_for(model)
             return pools[found.name] if found is not None and found.mode != "off" else None
 
-        return Gate(self._estimator, pool_for, identity)
+        return Gate(self._estimator, pool_for, identity, self._note_reading)
 
     def _renew_soon(self) -> None:
         for pool in self._pools:
@@ -197,10 +198,19 @@ class Replica:
 
     def _note_ending(self, ended: Ended) -> None:
         self._metrics.ended(ended.pool, ended.priority_class, ended.ending)
+        self._learn(ended, UsageSource.ACCESS_LOG)
+        _log.debug("response ended", ticket=ended.ticket, ending=ended.ending)
+
+    def _note_reading(self, ended: Ended) -> None:
+        """Take what was read of a response itself; the access log tells how many ended, and how."""
+        self._learn(ended, UsageSource.STREAM)
+        usage = asdict(ended.usage) if ended.usage else {}
+        _log.debug("response read", ticket=ended.ticket, ending=ended.ending, **usage)
+
+    def _learn(self, ended: Ended, source: UsageSource) -> None:
         for pool in self._pools:
             if pool.settings.name == ended.pool:
-                pool.note(ended)
-        _log.debug("response ended", ticket=ended.ticket, ending=ended.ending)
+                pool.note(ended, source)
 
     @property
     def is_ready(self) -> bool:

@@ -28,11 +28,6 @@ class EventSplitter:
         self._is_first_line = True
         self._may_be_half_an_end = False  # the last byte was a CR, whose LF may be still to come
 
-    @property
-    def is_between_events(self) -> bool:
-        """True where the next byte begins an event."""
-        return not (self._line_bytes or self._data or self._is_too_long or self._may_be_half_an_end)
-
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of the events that end in this chunk."""
         if self._may_be_half_an_end and chunk:

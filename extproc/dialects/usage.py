@@ -67,11 +67,6 @@ class UsageReader:
         self._document_bytes = 0
 
     @property
-    def is_between_events(self) -> bool:
-        """True where the next byte begins an event of a stream."""
-        return self._splitter is not None and self._splitter.is_between_events
-
-    @property
     def usage(self) -> Usage | None:
         """What has been reported so far; None where nothing has."""
         counts = self._counts

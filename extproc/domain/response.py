@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from extproc.domain.outcome import Ending
 from extproc.domain.tokens import Usage
+
+
+class UsageSource(StrEnum):
+    """Where a pool's true token counts come from."""
+
+    ACCESS_LOG = "access_log"
+    STREAM = "stream"  # the responses themselves, as they pass
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,7 @@ class Ended:
         ending: why it ended.
         foresight: None where the log entry does not carry it.
         usage: what the engine reports; None where it reports nothing, as for a stream that was not asked to.
+            Whoever reads the stream itself counts its events then, which are mostly one token each.
         body_bytes: size of the response's body on the wire.
         duration_s: from the admission to the response's end; None when unknown.
         first_byte_s: from the admission to the response's first byte; None when unknown.

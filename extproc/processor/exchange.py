@@ -7,6 +7,7 @@ later. Both are served by the same code, which looks at the kind of each message
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from extproc.admission.service import Grant, HandedOver, Shed
@@ -15,6 +16,7 @@ from extproc.domain.errors import BadRequest, ProtocolViolation
 from extproc.processor import messages
 from extproc.processor.gate import Gate, Passage
 from extproc.processor.messages import Head, Message, Phase
+from extproc.processor.reading import Reading
 from extproc.processor.record import ExchangeObserver, Record, consent, metadata, response_headers
 
 _REPLAYED_BYTES = 60_000
@@ -42,6 +44,7 @@ class Exchange:
         self._transport = transport
         self._head: Head | None = None
         self._may_be_replayed = True
+        self._reading: Reading | None = None
 
     async def run(self) -> None:
         """Serve the stream to its end. Every message that was received has been answered then.
@@ -96,11 +99,26 @@ class Exchange:
             await self._transport.send(messages.refuse(shedding, dialect, record.refusal_headers()))
         finally:  # the stream may have been cancelled: no await here
             record.close()
+            ended = self._reading.end() if self._reading else None
+            if ended is not None:
+                self._gate.on_ended(ended)
 
     async def _go_on(self, passage: Passage, grant: Grant) -> None:
         """Let the request pass and stay until its response has ended."""
         headers = response_headers(passage, grant)
-        await self._transport.send(messages.proceed(Phase.REQUEST_BODY, metadata=metadata(passage, grant)))
+        if passage.reads_response:
+            self._reading = Reading(passage)
+        told = metadata(passage, grant)
+        await self._transport.send(messages.proceed(Phase.REQUEST_BODY, metadata=told, body=passage.body))
         while (message := await self._receive()) is not None:
-            mutation = headers if message.phase is Phase.RESPONSE_HEADERS else None
-            await self._transport.send(messages.proceed(message.phase, set_headers=mutation))
+            await self._transport.send(self._answer(message, headers))
+
+    def _answer(self, message: Message, headers: Mapping[str, str]) -> bytes:
+        """Return the answer to a message of the response, after reading what there is to read in it."""
+        if message.phase is Phase.RESPONSE_HEADERS:
+            wants_body = self._reading is not None and self._reading.begin(message)
+            return messages.proceed(message.phase, set_headers=headers, reads_response=wants_body)
+        if message.phase is Phase.RESPONSE_BODY and self._reading is not None:
+            seen = self._reading.read(message.body, is_last=message.end_of_stream)
+            return messages.proceed(message.phase, body=None if seen == message.body else seen)
+        return messages.proceed(message.phase)

@@ -30,10 +30,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a request beside its body.
+    """What is known of a request or a response beside its body.
 
     Attributes:
-        path: path and query.
+        path: path and query; a response has none.
         headers: by lower-case name; only those that Envoy was asked to tell where headers are not sent.
     """
 
@@ -47,7 +47,7 @@ class Message:
 
     Attributes:
         phase: what it is about.
-        head: path and headers, where the message carries any: request headers, or attributes.
+        head: path and headers, where the message carries any: headers of either direction, or attributes.
         body: for the body phases.
         end_of_stream: nothing follows in this direction.
     """
@@ -73,7 +73,7 @@ def parse(data: bytes) -> Message:
         raise ProtocolViolation("a ProcessingRequest of unknown kind")
     phase = Phase(name)
     part = getattr(request, name)
-    if phase is Phase.REQUEST_HEADERS:
+    if phase in (Phase.REQUEST_HEADERS, Phase.RESPONSE_HEADERS):
         return Message(phase, _head_from_headers(part), end_of_stream=part.end_of_stream)
     if phase in (Phase.REQUEST_BODY, Phase.RESPONSE_BODY):
         return Message(phase, _head_from_attributes(request), part.body, part.end_of_stream)
@@ -104,6 +104,8 @@ def proceed(
     *,
     metadata: Mapping[str, str] | None = None,
     set_headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    reads_response: bool = False,
 ) -> bytes:
     """Encode the reply that lets a phase go on.
 
@@ -111,8 +113,10 @@ def proceed(
         phase: the phase of the message that is answered.
         metadata: dynamic metadata to set in `NAMESPACE`.
         set_headers: headers to write over, in the direction of the phase.
+        body: takes the place of the body that is answered.
+        reads_response: ask for the response's body, chunk by chunk. Only in the answer to its headers.
     """
-    if metadata is None and set_headers is None:
+    if metadata is None and set_headers is None and body is None and not reads_response:
         return _PLAIN[phase]
     response = wire.ProcessingResponse.FromString(_PLAIN[phase])
     if metadata:
@@ -121,6 +125,13 @@ def proceed(
             fields[name].string_value = value
     if set_headers:
         _set(getattr(response, phase).response.header_mutation, set_headers)
+    if body is not None:
+        common = getattr(response, phase).response
+        common.body_mutation.body = body
+        if phase is Phase.REQUEST_BODY:  # Envoy refuses a body that is not as long as its header says
+            _set(common.header_mutation, {"content-length": str(len(body))})
+    if reads_response:
+        response.mode_override.CopyFrom(_READS_RESPONSE)
     return response.SerializeToString()
 
 
@@ -155,4 +166,9 @@ def _plain(phase: Phase) -> bytes:
     return response.SerializeToString()
 
 
+_READS_RESPONSE = wire.ProcessingMode(
+    request_body_mode=wire.ProcessingMode.BUFFERED,  # as it is: what an override leaves out is off
+    response_body_mode=wire.ProcessingMode.STREAMED,
+    response_trailer_mode=wire.ProcessingMode.SEND,
+)
 _PLAIN = {phase: _plain(phase) for phase in Phase}

@@ -222,14 +222,6 @@ def test_a_line_without_end_does_not_fill_memory():
     assert sum(map(len, reader._splitter._line)) <= 1 << 20
 
 
-def test_between_two_events_nothing_is_pending():
-    reader = UsageReader(is_streaming=True)
-    for chunk, is_between in ((b"da", False), (b"ta: x\n", False), (b"\r", False), (b"\ndata: y\n\n", True)):
-        reader.feed(chunk)
-        assert reader.is_between_events == is_between
-    assert not UsageReader(is_streaming=False).is_between_events
-
-
 @pytest.mark.parametrize(
     "streams", [3_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
