@@ -22,6 +22,7 @@ from extproc.dialects import Endpoint, read
 from extproc.domain.forecast import Budget
 from extproc.domain.outcome import Refusal
 from extproc.domain.request import PriorityClass
+from extproc.domain.response import Ended
 from extproc.domain.tokens import Demand
 from extproc.estimation import Appraisal
 from extproc.processor.exchange import Exchange
@@ -56,8 +57,10 @@ def whole(data: bytes, *, path: str = CHAT, is_last: bool = True, **named: str) 
     return bytes(ProcessingRequest(request_body=part, attributes={"envoy.filters.http.ext_proc": struct}))
 
 
-def response_headers() -> bytes:
-    return bytes(ProcessingRequest(response_headers=HttpHeaders(headers=_header_map({":status": "200"}))))
+def response_headers(status: int = 200, *, is_last: bool = False, **named: str) -> bytes:
+    found = {":status": str(status), **{k.replace("_", "-"): v for k, v in named.items()}}
+    part = HttpHeaders(headers=_header_map(found), end_of_stream=is_last)
+    return bytes(ProcessingRequest(response_headers=part))
 
 
 def response_body(data: bytes, *, is_last: bool = False) -> bytes:
@@ -97,6 +100,12 @@ class Reply:
             mutation = self.part.response.header_mutation
         found = mutation.set_headers if mutation else []
         return {option.header.key: option.header.raw_value.decode() for option in found}
+
+    @property
+    def new_body(self) -> bytes | None:
+        """What takes the place of the body that was answered."""
+        mutation = self.part.response.body_mutation if self.part.response else None
+        return None if mutation is None else mutation.body
 
     @property
     def status(self) -> int:
@@ -149,17 +158,24 @@ class Stage:
         world: whose admission.
         estimator: in place of `Inline`.
         identity: in place of one that trusts every header.
+        pool: more fields of the pool.
     """
 
-    def __init__(self, world: World, *, estimator: Any = None, identity: Identity | None = None) -> None:
+    def __init__(
+        self, world: World, *, estimator: Any = None, identity: Identity | None = None, **pool: Any
+    ) -> None:
         self.world = world
         self.estimator = estimator or Inline()
         self.observer = Unread()
         classes = {c.name: c for c in (INTERACTIVE, BATCH)}
         self.identity = identity or Identity(classes, INTERACTIVE, trusts_priority=True, trusts_tenant=True)
-        pool = Pool("llama", world.admission, 30.0, lambda: Budget(50, 100), Ignorance())
+        self.ended: list[Ended] = []
+        llama = Pool("llama", world.admission, 30.0, lambda: Budget(50, 100), Ignorance(), **pool)
         self.gate = Gate(
-            self.estimator, lambda model: pool if model in ("llama-70b", None) else None, self.identity
+            self.estimator,
+            lambda model: llama if model in ("llama-70b", None) else None,
+            self.identity,
+            self.ended.append,
         )
 
     def enter(self, *script: bytes) -> Actor:
