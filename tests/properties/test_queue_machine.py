@@ -110,13 +110,13 @@ class QueueMachine(RuleBasedStateMachine):
             for attempt in attempts:
                 holdings[attempt].wanted_tokens = want
         standings = self.drive.renew(self.names[slot], attempts)
-        self._growth_was_right(want)
         for attempt, standing in zip(attempts, standings, strict=True):
             if standing is Standing.TAKEN_OVER:
                 del self.owner[attempt]
             elif standing is Standing.UNKNOWN:  # it was put back
                 self.current[self.request_of[attempt]] = attempt
                 self.tokens[self.request_of[attempt]] = self.drive.holdings[0][attempt].tokens
+        self._growth_was_right(want, is_whole=Standing.UNKNOWN not in standings)
 
     @precondition(lambda self: self.owner)
     @rule(pick=PICKS)
@@ -181,15 +181,15 @@ class QueueMachine(RuleBasedStateMachine):
             self._grants_were_right(now, granted, dict(before.waiting))
         self.grants_ran = False
 
-    def _growth_was_right(self, want):
-        """Nothing shrinks, nothing grows beyond what it wants, and what grew did not exceed the capacity."""
+    def _growth_was_right(self, want, *, is_whole):
+        """Nothing shrinks or grows beyond what it wants; growth exceeds no capacity, which putting back may."""
         now, grew = self.drive.stored(), False
         for name, tokens in now.reservations.items():
             if (before := self.tokens.get(name)) is not None and tokens != before:
                 assert before < tokens <= want
                 self.tokens[name], grew = tokens, True
         limit = now.capacity.tokens if now.capacity else None
-        assert not grew or limit is None or now.held_tokens <= limit
+        assert not grew or not is_whole or limit is None or now.held_tokens <= limit
 
     def _figures_follow(self, now):
         state = self.drive.same(self.names[0], "state") if not self.with_twin else self._same_state()
