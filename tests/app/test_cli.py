@@ -103,7 +103,7 @@ def test_estimate_tells_what_would_be_reserved_and_why(config):
     found = estimate(config, BODY)
     assert found["pool"] == "llama"
     assert found["output_tokens"] == 100
-    assert found["output_from"] == "the body's limit"
+    assert found["output_from"] == "the limit"
     assert 5 <= found["prompt_tokens"] <= 20
     assert found["reservation_tokens"] == found["prompt_tokens"] + 100
     assert (found["context_tokens"], found["capacity_tokens"]) == (4096, 5000)

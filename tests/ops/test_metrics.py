@@ -55,6 +55,8 @@ def metrics() -> Metrics:
     pool.handed_over(request())
     pool.swept(Swept(leases=2, waiters=3))
     pool.saw(STATE)
+    pool.compared("output", 1.2)
+    pool.calibrated(careful=2)
     metrics.ended("llama", "interactive", Ending.COMPLETE)
     metrics.unmanaged()
     metrics.refused_unread(Refusal.INVALID_BODY, BATCH)
@@ -152,6 +154,11 @@ def test_the_counter_stands_still_while_the_store_is_away(metrics):
     pool.store_changed(is_up=True)
     pool.saw(STATE)
     assert value(metrics, "forebay_store_up", pool="llama") == 1
+
+
+def test_errors_of_estimates_are_counted_by_kind(metrics):
+    assert value(metrics, "forebay_estimate_error_ratio_sum", pool="llama", kind="output") == 1.2
+    assert value(metrics, "forebay_careful_estimates", pool="llama") == 2
 
 
 def test_clients_cannot_grow_the_number_of_series():
