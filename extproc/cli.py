@@ -192,7 +192,7 @@ def status(url: UrlOption = _STATUS_URL, *, json: JsonOption = False) -> None:
     if json:
         _print_json(figures)
     else:
-        Console().print(client.table(figures))
+        Console().print(client.report(figures))
 
 
 @app.command()

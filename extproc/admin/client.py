@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import aiohttp
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -57,16 +57,43 @@ def table(status: dict[str, Any]) -> Table:
     return view
 
 
+def report(status: dict[str, Any]) -> Group:
+    """Return all that a person wants to see of a status."""
+    return Group(table(status), *(_estimates(pool) for pool in status["pools"] if pool["estimates"]))
+
+
+def _estimates(pool: dict[str, Any]) -> Table:
+    """Return how right a pool's estimates were, by model and tenant."""
+    view = Table(title=f"{pool['name']}: tokens taken over tokens expected of late", title_justify="left")
+    for heading in ("model", "tenant"):
+        view.add_column(heading)
+    for heading in ("lessons", "output bias", "output spread", "prompt bias", ""):
+        view.add_column(heading, justify="right")
+    for habit in pool["estimates"]:
+        view.add_row(
+            habit["model"],
+            habit["tenant"],
+            _number(habit["lessons"]),
+            *(_ratio(habit[name]) for name in ("output_bias", "output_spread", "prompt_bias")),
+            "[red]careful[/red]" if habit["is_careful"] else "",
+        )
+    return view
+
+
 async def watch(url: str, every_s: float, console: Console) -> None:
     """Show the status again and again until cancelled."""
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            live.update(table(await fetch_status(url)), refresh=True)
+            live.update(report(await fetch_status(url)), refresh=True)
             await asyncio.sleep(every_s)
 
 
 def _part(held: int | None, most: int | None) -> str:
     return _number(held) if most is None else f"{_number(held)} of {_number(most)}"
+
+
+def _ratio(value: float | None) -> str:
+    return "?" if value is None else f"x{value:.2f}"
 
 
 def _number(value: float | None) -> str:

@@ -26,6 +26,7 @@ UNKNOWN = {
     "waiting": {"interactive": {"requests": 0, "tokens": 0}},
     "drain_tokens_per_s": None,
     "replicas": None,
+    "estimates": [],
 }
 KNOWN = {
     "name": "llama",
@@ -36,6 +37,17 @@ KNOWN = {
     "waiting": {"interactive": {"requests": 1, "tokens": 60}, "batch": {"requests": 2, "tokens": 5000}},
     "drain_tokens_per_s": 1234.5,
     "replicas": 2,
+    "estimates": [
+        {
+            "model": "llama-3",
+            "tenant": "acme",
+            "lessons": 1200,
+            "output_bias": 1.754,
+            "output_spread": 9.0,
+            "prompt_bias": None,
+            "is_careful": True,
+        }
+    ],
 }
 
 
@@ -139,6 +151,14 @@ def test_the_table_has_a_row_for_each_pool_and_class():
     ]
     assert lines[1] == ["mixtral", "(off)", "?", "?", "interactive", "0", "0", "?", "?", "away"]
     assert "batch" in text
+
+
+def test_the_report_tells_how_right_estimates_were():
+    console = Console(file=io.StringIO(), width=200)
+    console.print(client.report(Shown().status()))
+    (line,) = [line for line in console.file.getvalue().splitlines() if "acme" in line]
+    told = line.replace("│", "").split()
+    assert told == ["llama-3", "acme", "1,200", "x1.75", "x9.00", "?", "careful"]
 
 
 async def test_watching_shows_it_again_and_again(url, shown, wait_until):
