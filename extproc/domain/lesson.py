@@ -84,6 +84,8 @@ def lesson(ended: Ended, usage: Usage) -> Lesson | None:
         counters[EXPECTED_PROMPT], counters[ACTUAL_PROMPT] = foresight.prompt_tokens, usage.prompt_tokens
     if usage.output_tokens and foresight.answers > 0 and ended.ending is Ending.COMPLETE:
         _count_output(counters, ended, foresight, usage.output_tokens)
+        if not usage.is_guess:  # a guess is no measure of other guesses
+            _compare(counters, ended, foresight, usage.output_tokens)
     return (
         Lesson(ended.ticket, foresight.model, foresight.tenant, {LESSONS: 1} | counters) if counters else None
     )
@@ -92,15 +94,18 @@ def lesson(ended: Ended, usage: Usage) -> Lesson | None:
 def _count_output(counters: dict[str, int], ended: Ended, foresight: Foresight, output_tokens: int) -> None:
     answer_tokens = output_tokens / foresight.answers
     _count(counters, output_series(ended.priority_class, foresight), answer_tokens)
+    if ended.duration_s and answer_tokens >= 2:
+        decoding_s = ended.duration_s - (ended.first_byte_s or 0.0 if ended.is_streaming else 0.0)
+        _count(counters, PACE, decoding_s / answer_tokens)
+
+
+def _compare(counters: dict[str, int], ended: Ended, foresight: Foresight, output_tokens: int) -> None:
     if foresight.output_tokens > 0:
         _count(counters, ERROR, output_tokens / foresight.output_tokens)
         counters[EXPECTED_OUTPUT], counters[ACTUAL_OUTPUT] = foresight.output_tokens, output_tokens
     if ended.body_bytes:
         series = BYTES_STREAMED if ended.is_streaming else BYTES_WHOLE
         _count(counters, series, ended.body_bytes / output_tokens)
-    if ended.duration_s and answer_tokens >= 2:
-        decoding_s = ended.duration_s - (ended.first_byte_s or 0.0 if ended.is_streaming else 0.0)
-        _count(counters, PACE, decoding_s / answer_tokens)
 
 
 def _count(counters: dict[str, int], series: str, value: float) -> None:

@@ -40,8 +40,16 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that a response took, as its engine reports them; None where it does not say."""
+    """Tokens that a response took, as its engine reports them; None where it does not say.
+
+    Attributes:
+        prompt_tokens: of the prompt, those from a cache included.
+        output_tokens: of all answers.
+        cached_tokens: of the prompt, from a cache.
+        is_guess: the engine did not say; the size of the body tells.
+    """
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    is_guess: bool = False

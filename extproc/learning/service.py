@@ -45,6 +45,10 @@ class LearningObserver(Protocol):
         """A response took `ratio` times the tokens expected of its `kind`, `prompt` or `output`."""
         ...
 
+    def taught(self, *, is_guess: bool) -> None:
+        """A response taught; its engine told what it took, or its size did."""
+        ...
+
     def calibrated(self, *, careful: int) -> None:
         """Habits were read; of so many tenants and models estimates are careful, for they were too low."""
         ...
@@ -95,6 +99,7 @@ class Learning:
         for kind, actual, expected in _COMPARED:
             if expected in taught.counters:
                 self._observer.compared(kind, taught.counters[actual] / taught.counters[expected])
+        self._observer.taught(is_guess=usage is not None and usage.is_guess)
         if len(self._pending) < _MAX_PENDING:
             self._pending[taught.ticket] = taught
             self._taught.set()
@@ -154,4 +159,4 @@ class Learning:
         foresight = ended.foresight
         habits = self.habits(foresight.model, foresight.tenant) if foresight else None
         tokens = habits.tokens_of(ended.body_bytes, is_streaming=ended.is_streaming) if habits else None
-        return Usage(output_tokens=tokens) if tokens else None
+        return Usage(output_tokens=tokens, is_guess=True) if tokens else None

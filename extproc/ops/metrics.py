@@ -97,6 +97,12 @@ class Metrics:
             buckets=_ERROR_BUCKETS,
             registry=self.registry,
         )
+        self.lessons = Counter(
+            "forebay_lessons",
+            "Responses that taught what requests take, by who told it",
+            ("pool", "source"),
+            registry=self.registry,
+        )
         self.careful_estimates = Gauge(
             "forebay_careful_estimates",
             "Tenants and models whose estimates are careful because they were too low",
@@ -188,6 +194,10 @@ class PoolObserver:
     def compared(self, kind: str, ratio: float) -> None:
         """A response took `ratio` times the tokens expected of its `kind`."""
         self._metrics.estimate_error.labels(self._labels.pool, kind).observe(ratio)
+
+    def taught(self, *, is_guess: bool) -> None:
+        """A response taught what it took."""
+        self._metrics.lessons.labels(self._labels.pool, "size" if is_guess else "engine").inc()
 
     def calibrated(self, *, careful: int) -> None:
         """Of so many tenants and models estimates are careful."""

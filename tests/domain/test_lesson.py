@@ -27,6 +27,12 @@ def test_an_answer_that_was_cut_off_does_not_teach_its_length(ending):
     assert taught(ended(50, prompt=120, ending=ending)) == {"n", "r:3", "ep", "ap"}
 
 
+def test_a_guess_teaches_the_length_and_measures_nothing():
+    response = ended(50, foresight(expected=40), body_bytes=9_000)
+    found = lesson(response, Usage(output_tokens=50, is_guess=True))
+    assert {name.split("|")[0] for name in found.counters} == {"n", "o:5:3:interactive"}
+
+
 def test_without_foresight_there_is_no_lesson():
     response = dataclasses.replace(ended(50), foresight=None)
     assert lesson(response, Usage(1, 1)) is None

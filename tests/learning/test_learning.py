@@ -20,9 +20,13 @@ class Heard:
     def __init__(self) -> None:
         self.errors: list[tuple[str, float]] = []
         self.careful = 0
+        self.guesses = 0
 
     def compared(self, kind: str, ratio: float) -> None:
         self.errors.append((kind, ratio))
+
+    def taught(self, *, is_guess: bool) -> None:
+        self.guesses += is_guess
 
     def calibrated(self, *, careful: int) -> None:
         self.careful = careful
@@ -139,7 +143,8 @@ async def test_estimates_that_are_far_too_low_are_counted(store):
 
 
 async def test_a_response_without_usage_is_judged_by_its_size(store):
-    learning = Learning(store, Heard())
+    heard = Heard()
+    learning = Learning(store, heard)
     for n in range(30):
         learning.note(ended(100, ticket=f"t-{n}", body_bytes=20_000, is_streaming=True))
     await learning.step()
@@ -147,3 +152,4 @@ async def test_a_response_without_usage_is_judged_by_its_size(store):
     learning.note(ended(None, ticket="unknown", body_bytes=40_000))
     await learning.flush()
     assert (await store.read(HabitKey("llama", "acme"))).lasting["n"] == 31
+    assert heard.guesses == 1

@@ -56,6 +56,7 @@ def metrics() -> Metrics:
     pool.swept(Swept(leases=2, waiters=3))
     pool.saw(STATE)
     pool.compared("output", 1.2)
+    pool.taught(is_guess=True)
     pool.calibrated(careful=2)
     metrics.ended("llama", "interactive", Ending.COMPLETE)
     metrics.unmanaged()
@@ -159,6 +160,7 @@ def test_the_counter_stands_still_while_the_store_is_away(metrics):
 def test_errors_of_estimates_are_counted_by_kind(metrics):
     assert value(metrics, "forebay_estimate_error_ratio_sum", pool="llama", kind="output") == 1.2
     assert value(metrics, "forebay_careful_estimates", pool="llama") == 2
+    assert value(metrics, "forebay_lessons_total", pool="llama", source="size") == 1
 
 
 def test_clients_cannot_grow_the_number_of_series():
