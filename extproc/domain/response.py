@@ -51,7 +51,6 @@ class Ended:
         ending: why it ended.
         foresight: None where the log entry does not carry it.
         usage: what the engine reports; None where it reports nothing, as for a stream that was not asked to.
-            Whoever reads the stream itself counts its events then, which are mostly one token each.
         body_bytes: size of the response's body on the wire.
         duration_s: from the admission to the response's end; None when unknown.
         first_byte_s: from the admission to the response's first byte; None when unknown.

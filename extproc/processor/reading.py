@@ -93,7 +93,7 @@ class Reading:
         if self._is_over:
             reader.finish()
         if reader.usage is None and reader.events:
-            return Usage(output_tokens=reader.events)
+            return Usage(output_tokens=reader.events, is_guess=True)  # mostly one token each
         return reader.usage
 
     def _elapsed_s(self) -> float:

@@ -92,6 +92,13 @@ BAD = {
         "capacity.tokens: auto",
         "needs backends.endpoints",
     ),
+    "usage for nobody": (
+        with_pool(usage="off", stream_usage="inject"),
+        "pools.0",
+        "stream_usage: inject",
+        "access_log or stream",
+    ),
+    "no sample": (with_pool(usage_sample=0), "pools.0.usage_sample", "0", "greater than 0"),
     "thresholds": (
         with_pool(utilization={"tighten_above": 0.5, "loosen_below": 0.9}),
         "pools.0.utilization",

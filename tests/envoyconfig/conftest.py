@@ -96,8 +96,6 @@ class Engine:
         body = await request.read()
         self.requests.append(request.raw_path)
         do = json.loads(body) if body.startswith(b"{") else {}
-        if "stream" in do:
-            return await self._stream(request)
         if "replay" in do:
             recorded = RECORDED / do["replay"]
             kind = "text/event-stream; charset=utf-8" if recorded.suffix == ".sse" else "application/json"
@@ -106,6 +104,8 @@ class Engine:
             answer = json.loads((RECORDED / "chat.json").read_bytes())
             answer["choices"][0]["message"]["content"] = "x" * do["filler"]
             return await self._halves(request, json.dumps(answer).encode(), "application/json", do)
+        if "stream" in do:
+            return await self._stream(request)
         seen = {"headers": dict(request.headers), "size": len(body)}
         return web.json_response(seen, headers=do.get("engine_headers"))
 

@@ -119,7 +119,7 @@ async def test_an_answer_in_one_piece_is_read_whatever_its_chunks(stage):
 async def test_a_stream_that_reports_nothing_counts_by_its_events(stage):
     envoy, _ = await answered(stage, CONTENT, CONTENT, CONTENT, DONE)
     await ends(envoy)
-    assert stage.ended[0].usage == Usage(output_tokens=3)
+    assert stage.ended[0].usage == Usage(output_tokens=3, is_guess=True)
 
 
 async def test_a_stream_without_content_tells_no_usage(stage):
