@@ -304,7 +304,7 @@ async def test_a_drain_beside_another_replica_hands_its_waiters_over(own_store, 
 
 
 async def test_a_drain_sees_a_replica_that_came_after_the_last_renewal(own_store, wait_until, no_task_left):
-    seldom = {"leases": {"sweep_every_s": 0.05, "renew_every_s": 3}}
+    seldom = {"leases": {"sweep_every_s": 0.05, "renew_every_s": 30, "heartbeat_s": 60, "lease_s": 60}}
     async with (
         running(settings_for(own_store, **seldom)) as one,
         running(settings_for(own_store, **seldom)) as other,
