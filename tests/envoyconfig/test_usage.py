@@ -44,7 +44,7 @@ async def test_what_is_heard_of_recorded_answers(start_gateway, wait_until, usag
         assert (await gateway.post({"replay": name})).body == (RECORDED / name).read_bytes()
     notes = await ended(gateway, wait_until, len(TABLE))
     heard = {
-        name: tuple(note["usage"].values()) if note["usage"] else None
+        name: tuple(note["usage"].values())[:3] if note["usage"] else None
         for name, note in zip(TABLE, notes, strict=True)
     }
     assert heard == {
