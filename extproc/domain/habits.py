@@ -137,26 +137,37 @@ class Habits:
     def outputs(
         self, priority_class: str, max_output_tokens: int | None, counted_tokens: int
     ) -> Evidence | None:
-        """Return the lengths of answers to the most similar requests of which enough are known."""
+        """Return the lengths of answers to the most similar requests of which enough are known.
+
+        The recent counters are too few to fill the finest cell. Whether habits have changed is asked of the
+        finest cell of which they know enough; if they have, that cell's recent lengths are believed.
+        """
         limit, prompt = str(limit_bucket(max_output_tokens)), str(prompt_bucket(counted_tokens))
+        finest: Evidence | None = None
         for cell in _cells(limit, prompt, priority_class):
             lasting, recent = self._lasting.outputs.get(cell), self._recent.outputs.get(cell)
             if lasting is None or lasting.total < MIN_SAMPLES:
                 continue
-            if recent is not None and recent.total >= MIN_SAMPLES and recent.differs(lasting):
-                return Evidence(recent, _CELL_NAMES[len(cell)], is_recent=True)
-            return Evidence(lasting, _CELL_NAMES[len(cell)], is_recent=False)
-        return None
+            finest = finest or Evidence(lasting, _CELL_NAMES[len(cell)], is_recent=False)
+            if recent is not None and recent.total >= MIN_SAMPLES:
+                has_changed = recent.differs(lasting)
+                return Evidence(recent, _CELL_NAMES[len(cell)], is_recent=True) if has_changed else finest
+        return finest
 
     def prompt_ratio(self, counted_tokens: int) -> float | None:
-        """Return the engine's count of such prompts over ours, the median; None while too few are known."""
+        """Return the engine's count of such prompts over ours, the median; None while too few are known.
+
+        A change, such as of the engine's model, is looked for as with `outputs`.
+        """
+        finest: float | None = None
         for bucket in (str(prompt_bucket(counted_tokens)), ""):
             lasting, recent = self._lasting.prompts.get(bucket), self._recent.prompts.get(bucket)
             if lasting is None or lasting.total < MIN_SAMPLES:
                 continue
-            is_new = recent is not None and recent.total >= MIN_SAMPLES and recent.differs(lasting)
-            return (recent if is_new and recent else lasting).quantile(0.5)
-        return None
+            finest = lasting.quantile(0.5) if finest is None else finest
+            if recent is not None and recent.total >= MIN_SAMPLES:
+                return recent.quantile(0.5) if recent.differs(lasting) else finest
+        return finest
 
     @cached_property
     def pace_s(self) -> float | None:

@@ -60,10 +60,6 @@ def test_a_replay_comes_out_the_same_again(bench):
     assert one == other
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="recent lengths are asked for in the finest cell alone, which rarely has 20 of the last 100",
-)
 def test_a_tenant_whose_outputs_become_four_times_longer_is_followed_within_200_requests(bench):
     adapted = asyncio.run(bench.scenarios.longer_outputs(1, after=400))
     assert adapted.requests is not None

@@ -102,3 +102,23 @@ def test_estimates_that_are_far_too_low_are_called_bad():
 def test_the_spread_of_errors_is_from_the_tenth_to_the_ninetieth_percentile():
     steady = habits([], answers(100, 60, seen=foresight(expected=100))).calibration.output_spread
     assert steady == pytest.approx(1, rel=0.2)
+
+
+def test_a_change_is_seen_though_the_recent_lessons_are_spread_over_many_cells():
+    """A tenant whose requests fall into ten cells: none of them gets 20 of the last hundred lessons."""
+    cells = [foresight(counted=4**n) for n in range(1, 11)]
+    before = [ended(100, cell, ticket=f"b-{n}") for n in range(100) for cell in cells]
+    after = [ended(400, cell, ticket=f"a-{n}") for n in range(8) for cell in cells]
+    found = habits(before, after).outputs("interactive", 1000, 64)
+    assert found is not None
+    assert (found.is_recent, found.cell) == (True, "class and limit")
+    assert found.lengths.mean() == pytest.approx(400, rel=0.1)
+
+
+def test_a_cell_keeps_its_own_lengths_while_nothing_changes():
+    short = answers(50, 300, seen=foresight(counted=20))
+    long = answers(800, 300, seen=foresight(counted=5000))
+    recent = [*answers(50, 40, seen=foresight(counted=20)), *answers(800, 40, seen=foresight(counted=5000))]
+    found = habits([*short, *long], recent).outputs("interactive", 1000, 20)
+    assert found is not None
+    assert found.lengths.mean() == pytest.approx(50, rel=0.1)
